@@ -1,6 +1,7 @@
 /** Defines the GraphQL types for libraries, the site's tape systems. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { isObject } from '../../src/core/text/json.js';
+import { readLibraryProblems } from '../../src/domain/health/failing-libraries.js';
 import {
   addLibrary,
   type RemovedLibrary,
@@ -24,6 +25,7 @@ const ContractType = builder.enumType('LibraryContract', {
 });
 
 const settings = createBatch(readSettings);
+const problems = createBatch(readLibraryProblems);
 
 builder.prismaNode('Library', {
   id: { field: 'id' },
@@ -56,6 +58,14 @@ builder.prismaNode('Library', {
         'For a staging library, the maximum number of bytes in outstanding stage requests. If null, the engine uses its default.',
       ),
     ),
+    problem: t.string({
+      ...nullable('The error of the last call to the library. Null if the call succeeded. For viewers and operators.'),
+      resolve: async ({ id }, _args, ctx) => (await problems(ctx, id))?.problem,
+    }),
+    nextTry: t.field({
+      ...timeOrNull('When engines will call a failed library again. Null if unknown. For viewers and operators.'),
+      resolve: async ({ id }, _args, ctx) => (await problems(ctx, id))?.nextTry,
+    }),
     volumes: t.relationCount('volumes', {
       where: { retiredAt: null },
       description: "The number of the library's volumes in the catalogue, excluding retired volumes.",

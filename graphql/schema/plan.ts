@@ -19,6 +19,7 @@ import {
 import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
+import { ModeType } from './suspensions.js';
 
 /** Query cost of the plan. Computing a plan reads the whole queue. */
 const PLAN_COMPLEXITY = 500;
@@ -49,7 +50,7 @@ const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   }),
 });
 
-const END_UNKNOWN = 'If the end is unknown because of a staging library, the reason. Otherwise null.';
+const END_UNKNOWN = 'Why the end is unknown. Null if it is known, or if the reason is unknown.';
 
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'The current state of a drive.',
@@ -60,6 +61,14 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
     library: t.exposeString('library', { description: "The library's name." }),
     isOpen: t.exposeBoolean('isOpen', {
       description: 'Whether the drive is in service: neither it nor its library is suspended.',
+    }),
+    suspensionMode: t.expose('suspensionMode', {
+      type: ModeType,
+      nullable: true,
+      description: 'How the drive or its library is suspended. Null if both are in service.',
+    }),
+    hasLibraryFailed: t.exposeBoolean('hasLibraryFailed', {
+      description: 'Whether the library has failed, and its engine will try it again.',
     }),
     volume: t.exposeString('volume', nullable('The mounted volume. Null if there is none.')),
     filesRunning: t.exposeInt('filesRunning', { description: 'The number of files that the drive is reading.' }),
@@ -112,6 +121,7 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
       'problem',
       nullable('Why drives temporarily skip the volume. Null if drives do not skip the volume.'),
     ),
+    nextTry: t.expose('nextTry', timeOrNull('When engines will try a failed library again. Null if unknown.')),
     start: t.field({
       ...timeOrNull('The planned time of the mount. Null if no drive can mount the volume.'),
       resolve: (volume) => formatTime(volume.start),

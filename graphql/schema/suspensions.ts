@@ -24,7 +24,7 @@ const KindType = builder.enumType('SuspensionKind', {
   }),
 });
 
-const ModeType = builder.enumType('SuspensionMode', {
+export const ModeType = builder.enumType('SuspensionMode', {
   description: 'The mode of a suspension. Both modes prevent new work.',
   values: describeValues<SuspensionMode>({
     IMMEDIATE: 'Stops running work and returns it to the queue, without counting a failed attempt.',

@@ -80,14 +80,16 @@ async function findLatest(url: string, filter: LatestAuditQueryVariables, count:
   }
 }
 
-function cellsOf({ at, who, way, address, operation, objectKind, object, result, count }: AuditRowFragment): string[] {
+function cellsOf(row: AuditRowFragment): string[] {
+  const { at, who, way, address, operation, objectKind, object, result, count } = row;
+  const isDrain = operation === 'suspend' && JSON.parse(row.given).mode === 'DRAINING';
   const repeats = count > 1 ? ` (${count} times)` : '';
   const target = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object}`.trimEnd();
   return [
     formatTime(at),
     who === '' ? '-' : who,
     `${address ?? '-'} (${way})`,
-    operation,
+    isDrain ? `${operation} (draining)` : operation,
     target,
     `${result}${repeats}`,
   ];

@@ -149,5 +149,6 @@ function withRoom(disk: DiskState): DiskState & { room: bigint } {
 
 function formatState({ suspension, problem }: DiskState): string {
   const suspended = suspension && formatSuspension(suspension);
-  return [suspended, problem].filter((part) => part !== null).join('; ') || 'in service';
+  const other = problem === suspension?.reason ? null : problem;
+  return [suspended, other].filter((part) => part !== null).join('; ') || 'in service';
 }

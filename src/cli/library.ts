@@ -15,7 +15,7 @@ import { formatSuspension } from './suspensions.js';
 import { noneToNull, orNone, toNumber, toSize } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
 import { type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './terminal/output.js';
-import { formatTime } from './terminal/times.js';
+import { formatProblem, formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
   const library = program.command('library');
@@ -99,7 +99,7 @@ async function listLibraries(options: OutputOptions): Promise<void> {
       library.drives,
       formatDepth(library),
       formatUsage(library),
-      library.suspension ? formatSuspension(library.suspension) : 'in service',
+      formatState(library),
     ],
   });
 }
@@ -167,6 +167,11 @@ function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string
     depthBytes === null ? [] : formatBytes(depthBytes),
   ];
   return parts.flat().join(', ') || 'default';
+}
+
+function formatState({ suspension, problem, nextTry }: ShownLibrary): string {
+  if (suspension) return formatSuspension(suspension);
+  return problem === null ? 'in service' : formatProblem(new Date().toISOString(), `failed: ${problem}`, nextTry);
 }
 
 function formatUsage({ usage }: ShownLibrary): string {

@@ -94,6 +94,7 @@ export const policy = {
   readSettings: 'look',
   readStagingFigures: 'look',
   readUsage: 'look',
+  readLibraryProblems: 'look',
   readMetrics: 'look',
   watchSite: 'look',
   readHistory: 'look',

@@ -139,6 +139,7 @@ const common: Partial<Record<Operation, string>> = {
   listLibraries: '{ result: libraries { totalCount } }',
   readSettings: '{ result: libraries { edges { node { settings } } } }',
   readStagingFigures: '{ result: libraries { edges { node { staging { kept } } } } }',
+  readLibraryProblems: '{ result: libraries { edges { node { problem } } } }',
   readUsage: '{ result: libraries { edges { node { usage { sent } } } } }',
   setLibrary: change('setLibrary(input: { name: "directory" })'),
   addLibrary: change(`addLibrary(input: { ${LIBRARY} })`),

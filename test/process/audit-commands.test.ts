@@ -54,6 +54,12 @@ test('the audit has a refused import with its faults', async () => {
   expect(last.given.faults[0]).toContain('relative');
 });
 
+test('the table shows which suspensions are drains', async () => {
+  for (const command of ['drain', 'suspend', 'resume']) await runCli([command, 'clock', 'database'], { env });
+  const { stdout } = await runCli(['audit', '--operation', 'suspend'], { env });
+  expect(stdout).toMatch(/ suspend \(draining\) +clock database +DONE\n.* suspend +clock database +DONE\n$/);
+});
+
 test('a table and CSV contain no control character; JSON has the value as it was', async () => {
   const wild = '\u001b]0;title\u0007\u001b[2J\u202e=1+1';
   await expect(removeQuota(app.ctx, wild)).rejects.toMatchObject({ code: 'INVALID_INPUT' });

@@ -133,7 +133,7 @@ test('a watch reports why a request does not go on, and no time left, also on a 
       .stderr()
       .split('\n')
       .filter((line) => line.includes('1/4 files  1.00 kB of 4.00 kB'));
-  const reason = /waiting; OTHERS\/kept: its volume is suspended: cleaning/;
+  const reason = /waiting; OTHERS\/kept: its volume is draining: cleaning/;
   await waitFor('the reason', async () => lines().some((line) => reason.test(line)));
   const first = lines().findIndex((line) => reason.test(line));
   expect(
@@ -141,7 +141,7 @@ test('a watch reports why a request does not go on, and no time left, also on a 
       .slice(first)
       .filter((line) => !reason.test(line)),
   ).toEqual([]);
-  await terminal.waitForOutput(/waiting; OTHERS\/kept: its volume is suspended: cleaning\n/);
+  await terminal.waitForOutput(/waiting; OTHERS\/kept: its volume is draining: cleaning\n/);
   await terminal.waitForOutput(/\u2588+\u2591+ 25% {2}1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}waiting/);
   await resume(app, 'VOLUME', 'OTHERS/kept');
   letAllGo();
@@ -157,7 +157,7 @@ test('show reports why files wait that were never tried', async () => {
   const { stdout } = await runCli(['request', '--quota', 'ann', '--pattern', '/undriven/', '--json'], { env });
   const id = String(JSON.parse(stdout).requestId);
   expect((await runCli(['show', id], { env })).stdout).toMatch(
-    /\nWAITING +no engine has a drive in service \(2 files\)\n/,
+    /\nWAITING +all drives of library directory are suspended or draining \(2 files\)\n/,
   );
   for (const name of drives) await resume(app, 'DRIVE', name);
   expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
@@ -170,7 +170,7 @@ test('a watch reports an outage once, and still reports why the request waits', 
   const first = await startGateway(app.ctx);
   const server = { env: { ...env, TAPEGATE_URL: first.url } };
   const plain = startCommand(['request', '--quota', 'ann', '--pattern', '/outage/', '--watch'], server);
-  const reason = /1\/2 files .*waiting; OTHERS\/outage: its volume is suspended: cleaning\n/;
+  const reason = /1\/2 files .*waiting; OTHERS\/outage: its volume is draining: cleaning\n/;
   await waitFor('the reason', async () => reason.test(plain.stderr()));
   const [, id = ''] = await plain.waitForOutput(/request (\d+): /);
   const json = startCommand(['watch', id, '--json'], server);

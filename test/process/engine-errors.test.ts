@@ -11,6 +11,7 @@ import { isWithin } from '../support/clock.js';
 import { listTree, readDisks, readRestored, ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf } from '../support/factories.js';
 import { useMemorySite } from '../support/memory-site.js';
+import { runCli } from '../support/process.js';
 import {
   type RequestView,
   viewRequest,
@@ -209,6 +210,10 @@ test('a volume that cannot be mounted three times is suspended: its files wait, 
     '/mounts/gone-1': ['WAITING', null, null],
     '/mounts/gone-2': ['WAITING', null, null],
   });
+  const { stdout } = await runCli(['show', String(id)], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
+  expect(stdout).toMatch(
+    /^\/mounts\/gone-1 .* volume GONE is suspended: mounting failed 3 times: no signal from the leader$/m,
+  );
   const calls = library.log.filter((entry) => entry.volume === 'GONE').map((entry) => entry.what);
   expect(calls).toEqual(['mount', 'mount', 'mount']);
   Object.assign(library, hooks);

@@ -5,6 +5,7 @@
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { readSiteFigures } from '../../src/domain/site/figures.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, readRestored } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped, checksumOf } from '../support/factories.js';
@@ -12,6 +13,7 @@ import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { addSecret, LIBRARY_ENV } from '../support/library-dir.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
+import { runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { type S3Operation, startS3Server } from '../support/s3-server.js';
@@ -62,16 +64,19 @@ async function add(name: string, drives?: number): Promise<object> {
   return await addLibrary({ name, kind: 'directory', settings, ...(drives !== undefined && { drives }) });
 }
 
-/** Adds files with real bytes on a new volume of a directory library. @returns the directory of the volume */
-async function fill(library: string, count = 1): Promise<string> {
+/**
+ * Adds files with real bytes on a new volume of a directory library. @returns the directory of the volume
+ * @param directory current directory of the library, if the library is away
+ */
+async function fill(library: string, count = 1, directory = directoryOf(library)): Promise<string> {
   const volume = `${library.toUpperCase()}${serial}`;
   const files = Array.from({ length: count }, (_, n) => ({
     path: `/${library}/${serial}/${n}`,
     text: `${volume} ${n}`,
   }));
-  mkdirSync(path.join(directoryOf(library), volume));
+  mkdirSync(path.join(directory, volume));
   for (const [n, { text }] of files.entries()) {
-    writeFileSync(path.join(directoryOf(library), volume, String(n + 1).padStart(8, '0')), text);
+    writeFileSync(path.join(directory, volume, String(n + 1).padStart(8, '0')), text);
   }
   await addFiles(
     app.ctx,
@@ -96,6 +101,18 @@ async function readParts(id: number): Promise<Part[]> {
   const { request } = await askData<{ request: { waiting: { parts: Edges<Part> } | null } }>(app, query);
   return request.waiting?.parts.edges.map(({ node }) => node) ?? [];
 }
+
+async function readProblem(name: string): Promise<string | null | undefined> {
+  type View = { libraries: Edges<{ name: string; problem: string | null }> };
+  const { libraries } = await askData<View>(app, '{ libraries { edges { node { name problem } } } }');
+  return libraries.edges.find(({ node }) => node.name === name)?.node.problem;
+}
+
+const readHasProblem = async (name: string) =>
+  (await readSiteFigures(app.ctx)).libraries.find(({ library }) => library === name)?.hasProblem;
+
+const run = async (...args: string[]) =>
+  (await runCli(args, { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } })).stdout;
 
 async function readDrives(library: string): Promise<{ name: string; isClaimed: boolean }[]> {
   type Drives = { drives: Edges<{ name: string; isClaimed: boolean }> };
@@ -142,8 +159,34 @@ test('a library that is away delays no other, suspends no volume, and is read wh
   );
   await waitForState(app, await ask(east), 'COMPLETED');
   expect(await readSuspensions(app)).toEqual([]);
+
+  const problem = expect.stringContaining(`the library ${directoryOf('west')}, which should contain the volume`);
+  await waitFor('the failure', async () => (await readProblem('west')) !== null);
+  expect(await readProblem('west')).toEqual(problem);
+  expect(await readHasProblem('west')).toBe(true);
+  const listed = await run('library', 'list');
+  expect(listed).toMatch(/^west +directory .* failed: the library .* does not exist: ENOENT/m);
+  expect(listed).toMatch(/^east .* in service$/m);
+  // the engine releases the drives during the pause
+  const row = new RegExp(`^- +WEST${serial} .* alice +- +- +- +library west has failed: the library `, 'm');
+  const plan = await waitFor('the volume between two attempts', async () => {
+    const shown = await run('plan');
+    return row.test(shown) ? shown : undefined;
+  });
+  expect(plan).toMatch(/^west-1 .* its library has failed\nwest-2 .* its library has failed$/m);
+  serial++;
+  const other = await ask(await fill('west', 1, away));
+  const failed = await waitFor('the reason', async () => {
+    const [part] = await readParts(other);
+    return part?.reason === 'LIBRARY_FAILED' ? part : undefined;
+  });
+  expect(failed.explanation).toContain(`library west has failed: the library ${directoryOf('west')}`);
+  expect(await run('plan', String(other))).toContain('; end unknown: library west has failed: the library ');
+
   renameSync(away, directoryOf('west'));
-  await waitForState(app, waiting, 'COMPLETED');
+  for (const id of [waiting, other]) await waitForState(app, id, 'COMPLETED');
+  await waitFor('the failure to be cleared', async () => (await readProblem('west')) === null);
+  expect(await readHasProblem('west')).toBe(false);
 });
 
 test('a suspended library has no drive in the plan, its requests say so, and other libraries work', async () => {

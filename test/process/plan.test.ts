@@ -5,6 +5,8 @@ import { TapeError } from '../../src/core/errors.js';
 import { setMedium } from '../../src/domain/catalogue/volumes.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { resume, suspend } from '../../src/domain/health/suspensions.js';
+import { showPlan } from '../../src/domain/plan/plan.js';
+import { ensureDrives } from '../../src/domain/recalls/drives.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { readDisks } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
@@ -18,7 +20,6 @@ import { openClient, subscribe } from '../support/streams.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const GB = 10n ** 9n;
-const UNKNOWN_END = 'unknown: an object is suspended, no restore disk has room, or no engine is running';
 
 let app: TestApp;
 
@@ -132,7 +133,7 @@ describe('while no engine works', () => {
         'from tape   2, 3.00 GB, on 2 volumes; 2 mounts',
         "no position 1: the catalogue does not contain the files' positions",
         'quota       ann: 0 bytes used, 5.00 GB of 100 GB with this request',
-        `end         ${UNKNOWN_END}`,
+        'end         unknown: no engine has a drive in service',
         'nothing was requested',
         '',
       ],
@@ -158,7 +159,7 @@ describe('while no engine works', () => {
       ],
     });
     const { stdout } = await run('plan', String(id));
-    expect(stdout).toContain('end unknown: ');
+    expect(stdout).toContain('; end unknown: the catalogue does not contain its volume and position\n');
     expect(stdout).toMatch(/^- +I1 +1 +2\.00 GB +- +no engine has a drive in service$/m);
     for (const [mode, reason, state] of [
       ['IMMEDIATE', 'its program is missing', 'suspended: its program is missing'],
@@ -167,10 +168,47 @@ describe('while no engine works', () => {
     ] as const) {
       await suspend(app.ctx, { kind: 'LIBRARY', name: 'directory', mode, reason });
       expect((await readWaiting(id))?.parts.map(({ explanation }) => explanation)).toContain(
-        `no engine has a drive in service: the library directory is ${state}`,
+        `library directory is ${state}`,
       );
     }
     await resume(app.ctx, { kind: 'LIBRARY', name: 'directory' });
+  });
+
+  test('a request reports that all drives of its library are out of service', async () => {
+    await ensureDrives(app.ctx, 2);
+    const [draining, suspended] = [
+      { name: 'drive-1', mode: 'DRAINING' },
+      { name: 'drive-2', mode: 'IMMEDIATE' },
+    ] as const;
+    for (const drive of [draining, suspended]) await suspend(app.ctx, { kind: 'DRIVE', ...drive, reason: 'serviced' });
+    const id = await makeRequest(app, { quota: 'ann', files: ['/idle/1'] });
+    const why = 'all drives of library directory are suspended or draining';
+    const { stdout } = await run('plan', String(id));
+    expect(stdout).toContain(`1 file waits, 2.00 GB; end unknown: ${why}\n`);
+    expect(stdout).toMatch(new RegExp(`^- +I1 +1 +2\\.00 GB +- +${why}$`, 'm'));
+    expect((await dryRun('ann', '/idle/2')).stdout).toContain(`\nend         unknown: ${why}\n`);
+    const plan = await run('plan');
+    expect(plan.stdout).toMatch(/^drive-1 +- +draining\ndrive-2 +- +suspended$/m);
+    for (const { name } of [draining, suspended]) await resume(app.ctx, { kind: 'DRIVE', name });
+  });
+
+  test('the plan shows users why a volume is suspended, and which of their users wait for it', async () => {
+    for (const user of ['ann', 'cora']) {
+      await addQuota(app.ctx, user, 100n * GB);
+      await makeRequest(app, { quota: user, files: ['/idle/2'] });
+    }
+    await suspend(app.ctx, { kind: 'VOLUME', name: 'I2', mode: 'DRAINING', reason: 'it squeaks' });
+    const id = await makeRequest(app, { quota: 'cora', files: ['/idle/2'] });
+    const why = 'unknown: volume I2 is draining: it squeaks\n';
+    expect((await run('plan', String(id))).stdout).toContain(why);
+    expect((await dryRun('cora', '/idle/2')).stdout).toContain(why);
+    expect((await run('plan')).stdout).toMatch(/^- +I2 +1 +1\.00 GB +ann, cora +- +- +- +draining: it squeaks$/m);
+    const plan = await showPlan({ ...app.ctx, caller: { ...app.ctx.caller, reads: new Set(['cora']) } });
+    expect(plan.volumes.find(({ volume }) => volume === 'I2')).toMatchObject({
+      users: [{ user: 'cora', files: 1 }],
+      reason: 'draining: it squeaks',
+    });
+    await resume(app.ctx, { kind: 'VOLUME', name: 'I2' });
   });
 
   test('an estimate counts the files that other live requests of the quota contain and charge', async () => {
@@ -356,7 +394,7 @@ describe('while reads and room are held back', () => {
     expect(await estimate({ quota: 'ann', pattern: '/room/a' })).toMatchObject({ hasRoom: true, end: planned });
     const { stdout } = await dryRun('ann', '/room/');
     expect(stdout).toContain('\nno room     files wait until the restore disks have enough free space\n');
-    expect(stdout).toContain(`\nend         ${UNKNOWN_END}\n`);
+    expect(stdout).toContain('\nend         unknown: no restore disk has room for all files\n');
 
     // a file with reserved room does not reduce the room for other files
     library.log.length = 0;
@@ -383,7 +421,7 @@ describe('while reads and room are held back', () => {
       edges: expect.arrayContaining([{ node: { queuePosition: null, drive: null, start: null, end: null, problem } }]),
     });
     expect((await run('plan', String(beyond))).stdout).toContain(
-      `request ${beyond}: 1 file waits, 1.00 kB; end ${UNKNOWN_END}\n`,
+      `request ${beyond}: 1 file waits, 1.00 kB; end unknown: no restore disk`,
     );
   });
 });

@@ -13,7 +13,7 @@ const operations: Record<Right, string> = {
   manage: `createWebhook listWebhookMessages listWebhooks removeMember removeWebhook rotateWebhookSecret setMember setWebhook
     testWebhook`,
   look: `listLegacyUses listPathRules listProcesses listVerifications readDriveHosts readHistory readHostsOf readMetrics
-    readSettings readStagingFigures readUsage readVolumeFiguresOf watchSite`,
+    readLibraryProblems readSettings readStagingFigures readUsage readVolumeFiguresOf watchSite`,
   operate: `addLibrary createToken removeDisk purgeFiles purgeUser importRows listAudit listFindings listTokens moveVolume
     reinstateFiles reinstateVolume removeLibrary removePathRule removeQuota renameFiles repairFindings resizeDisk resume retireVolume
     revokeToken setDisk setLibrary setMedium setPathRule setPriority setQuota suspend verifyAgain withdrawFiles`,

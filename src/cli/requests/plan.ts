@@ -12,7 +12,7 @@ import { ask } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { readId, toNumber } from '../terminal/arguments.js';
 import { type OutputOptions, printJson, printLine, printTable, printToStderr } from '../terminal/output.js';
-import { formatEnd, formatFromNow, formatSpan, secondsBetween } from '../terminal/times.js';
+import { formatEnd, formatFromNow, formatProblem, formatSpan, secondsBetween } from '../terminal/times.js';
 import { requireRequest } from './request-files.js';
 
 export function register(program: Command): void {
@@ -54,8 +54,9 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
 const toPageSize = toNumber('--limit', { from: 1, to: 1000, digits: 4, expected: 'from 1 to 1000' });
 
 function formatDrive(drive: PlannedDriveFragment): string {
+  if (drive.isOpen && drive.hasLibraryFailed) return 'its library has failed';
   if (!drive.isClaimed || drive.volume === null) {
-    if (!drive.isOpen) return 'suspended';
+    if (!drive.isOpen) return drive.suspensionMode === 'DRAINING' ? 'draining' : 'suspended';
     return drive.isClaimed ? 'idle' : 'no engine';
   }
   const rate = drive.rate ? `, ${formatBytes(Math.round(drive.rate))}/s` : '';
@@ -75,7 +76,9 @@ function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
       volume.drive,
       fromNow(volume.start),
       fromNow(volume.end),
-      [volume.end === null ? volume.reason : null, volume.problem].filter(Boolean).join('  '),
+      [volume.end === null ? volume.reason : null, volume.problem && formatProblem(now, volume.problem, volume.nextTry)]
+        .filter(Boolean)
+        .join('  '),
     ]),
   );
 }
@@ -83,7 +86,7 @@ function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
 const MAX_NAMED = 3;
 
 function formatUsers(users: string[]): string {
-  const names = [...new Set(users)];
+  const names = [...new Set(users)].sort();
   const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '';
   return `${names.slice(0, MAX_NAMED).join(', ')}${more}`;
 }

@@ -160,9 +160,8 @@ function formatTries({ attempts, lastError }: ShownRequestFileFragment): string 
 
 function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownRequestFileFragment): string {
   const reasons: string[] = [];
-  if (state === 'WAITING' && volume?.suspension) {
-    reasons.push(`volume ${volume.name} is ${formatSuspension(volume.suspension)}`);
-  }
-  if (lastError !== null) reasons.push(`${lastErrorClass}: ${lastError}`);
+  const suspension = state === 'WAITING' ? volume?.suspension : null;
+  if (suspension) reasons.push(`volume ${volume?.name} is ${formatSuspension(suspension)}`);
+  if (lastError !== null && !suspension?.reason.includes(lastError)) reasons.push(`${lastErrorClass}: ${lastError}`);
   return reasons.join('; ');
 }

@@ -54,7 +54,12 @@ export function formatSpan(seconds: number): string {
 
 const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, '');
 
-const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no engine is running';
+/** Returns a problem with the time of the next attempt, such as `no answer (next try in 14 s)`. */
+export function formatProblem(now: string, problem: string, nextTry: string | null): string {
+  return nextTry === null
+    ? problem
+    : `${problem} (next try ${formatFromNow(Math.max(secondsBetween(now, nextTry), 0))})`;
+}
 
 /**
  * Describes when a request will be complete.
@@ -66,7 +71,7 @@ export function formatEnd(
   end: EndFragment | null,
   { why = null, nextTry = null }: { why?: string | null; nextTry?: string | null } = {},
 ): string {
-  if (!end) return `end unknown: ${why ?? WHY_UNKNOWN}`;
+  if (!end) return why === null ? 'end unknown' : `end unknown: ${why}`;
   const [earliest, planned, latest] = [end.earliest, end.planned, end.latest].map((time) =>
     formatSpan(secondsBetween(now, time)),
   );

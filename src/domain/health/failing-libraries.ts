@@ -1,9 +1,11 @@
-/** Suspends and retries libraries whose drives report that the library refuses work. */
+/** Records and shows libraries that fail. Suspends and retries libraries whose drives report that they refuse work. */
 
+import { oneLine } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
-import { pauseOf } from './circuits.js';
+import { allow } from '../policy.js';
+import { MAX_REASON, pauseOf } from './circuits.js';
 import { suspendFailing } from './suspensions.js';
 
 interface Refusal {
@@ -24,6 +26,46 @@ export async function suspendFailingLibrary(
   const retryAt = await countRefusal(ctx, id, refusal);
   if (isBefore(ctx.now(), retryAt))
     await suspendFailing(ctx, { kind: 'LIBRARY', name }, { problem: refusal.problem, retryAt });
+}
+
+/**
+ * Records that a drive library failed, until a drive reads from the library again. Does not count as a refusal, so that
+ * the pause after the next refusal does not grow.
+ */
+export async function recordLibraryFailure(
+  ctx: Context,
+  libraryId: number,
+  { problem, until }: { problem: string; until: string },
+): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO stager (library_id, read_rest_until, read_problem) VALUES (${libraryId}, ${until}, ${oneLine(problem, MAX_REASON)})
+        ON CONFLICT (library_id) DO UPDATE SET read_problem = excluded.read_problem, read_rest_until = excluded.read_rest_until`,
+  );
+}
+
+export interface LibraryProblem {
+  /** Name of the library. */
+  library: string;
+  /** Error of the last call to the library. */
+  problem: string;
+  /** Time at which engines call the library again; null if they are about to call the library. */
+  nextTry: string | null;
+}
+
+/** Returns the problems of libraries whose last call failed, by library id. */
+export async function readLibraryProblems(ctx: Context, ids: readonly number[]): Promise<Map<number, LibraryProblem>> {
+  allow(ctx, 'readLibraryProblems');
+  const failed = await readFailedLibraries(ctx);
+  return new Map([...failed].filter(([id]) => ids.includes(id)));
+}
+
+export async function readFailedLibraries(ctx: Context): Promise<Map<number, LibraryProblem>> {
+  const rows = await ctx.db.rows<LibraryProblem & { id: number }>(
+    sql`SELECT b.id, b.name AS library, coalesce(y.problem, y.read_problem) AS problem,
+          CASE WHEN greatest(y.rest_until, y.read_rest_until) > ${ctx.now()} THEN greatest(y.rest_until, y.read_rest_until) END AS "nextTry"
+        FROM stager y JOIN library b ON b.id = y.library_id WHERE coalesce(y.problem, y.read_problem) IS NOT NULL`,
+  );
+  return new Map(rows.map(({ id, ...problem }) => [id, problem]));
 }
 
 /**

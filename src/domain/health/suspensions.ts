@@ -55,6 +55,12 @@ function isOpen({ driveName, libraryId }: DriveLocation, use: DriveUse): Sql {
     AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
 }
 
+/** Returns SQL text such as `suspended: it squeaks` for a row `alias` of a suspension; NULL if the row is missing. */
+export function suspensionText(alias: string): Sql {
+  const [mode, reason] = [raw(`${alias}.mode`), raw(`${alias}.reason`)];
+  return sql`(CASE ${mode} WHEN 'DRAINING' THEN 'draining' WHEN 'IMMEDIATE' THEN 'suspended' END || coalesce(': ' || nullif(${reason}, ''), ''))`;
+}
+
 /** Suspends an object, or changes the mode and reason of its suspension. @throws NotFoundError, InvalidInputError */
 export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
   const { kind, name, mode, reason } = input;

@@ -11,6 +11,7 @@ import { mayPath } from '../access/paths.js';
 import { hasPosition, isAtPrimaryPath, isLive, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { readRoom } from '../disks/disks.js';
+import { suspensionText } from '../health/suspensions.js';
 import { type Library, readLibraries } from '../libraries/libraries.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
@@ -18,7 +19,7 @@ import { readUsed } from '../quotas/quotas.js';
 import { type CreateRequestInput, checkRequest, type FileSelection } from '../requests/create.js';
 import { checkWithin } from '../requests/limits.js';
 import { readPlan } from './plan.js';
-import { endOfParts, whyNoEnd } from './waiting.js';
+import { findEnd, NO_ROOM } from './waiting.js';
 
 export interface Estimate {
   files: number;
@@ -57,7 +58,7 @@ export interface Estimate {
   prices: LibraryPrice[];
   price: Price | undefined;
   end: EndRange | undefined;
-  /** Text that explains to users why the request's end cannot be estimated, if the cause is a staging library. */
+  /** Text for users that explains why the request's end is unknown. */
   endUnknown: string | undefined;
 }
 
@@ -67,7 +68,8 @@ interface FileGroup {
   volume: string | null;
   medium: string;
   isMounted: boolean;
-  isSuspended: boolean;
+  /** For example `suspended: it squeaks`; null if the volume is in service. */
+  suspension: string | null;
   isOnDisk: boolean;
   isAtPrimaryPath: boolean;
   isOnItsWay: boolean;
@@ -131,14 +133,12 @@ export async function estimateRequest(
     filesWithoutPlace: sum(onTape).files - toRecall.files,
     volumes: parts.length,
     mounts: parts.filter((part) => !part.isMounted).length,
-    volumesSuspended: parts.filter((part) => part.isSuspended).length,
+    volumesSuspended: parts.filter((part) => part.suspension !== null).length,
     quota: { user, size, used, usedAfter: used + all.bytes },
     isEnough: all.bytes === 0n || used + all.bytes <= size,
     hasRoom,
     ...priceFiles(ctx, await readLibraries(ctx), priced),
-    ...(hasRoom
-      ? await estimateRange(ctx, user, { parts, groups: placed })
-      : { end: undefined, endUnknown: undefined }),
+    ...(hasRoom ? await estimateRange(ctx, user, { parts, groups: placed }) : { end: undefined, endUnknown: NO_ROOM }),
   };
 }
 
@@ -162,7 +162,7 @@ async function readGroups(
   const groups = await query<FileGroup>(
     sql`SELECT w.*, v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium,
           EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
-          EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
+          (SELECT ${suspensionText('s')} FROM suspended_volume s WHERE s.volume_id = v.id) AS suspension
         FROM (
           SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
             ${isAtPrimaryPath} AS "isAtPrimaryPath",
@@ -218,7 +218,8 @@ async function estimateRange(
   user: string,
   { parts, groups }: { parts: readonly VolumePart[]; groups: readonly FileGroup[] },
 ): Promise<Pick<Estimate, 'end' | 'endUnknown'>> {
-  if (parts.some((part) => part.isSuspended)) return { end: undefined, endUnknown: undefined };
+  const suspended = parts.find(({ suspension }) => suspension !== null);
+  if (suspended) return { end: undefined, endUnknown: `volume ${suspended.volume} is ${suspended.suspension}` };
   const now = ctx.now();
   const hypothetical = parts.map(
     ({ volumeId, libraryId, volume, medium, isMounted, files, bytes }): QueueEntry => ({
@@ -238,7 +239,7 @@ async function estimateRange(
   const { now: at } = plan;
   if (parts.length === 0) return { end: { earliest: at, planned: at, latest: at }, endUnknown: undefined };
   const waiting = joinByWait(groups).map((group) => ({ ...group, isReading: false, nextTry: null }));
-  return { end: endOfParts(plan, user, waiting), endUnknown: whyNoEnd(plan, waiting) };
+  return findEnd(plan, user, waiting);
 }
 
 export interface Price {

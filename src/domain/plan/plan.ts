@@ -5,17 +5,20 @@
 
 import { addSeconds, secondsOf } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
-import type { LibraryContract } from '../../generated/prisma/enums.js';
+import type { LibraryContract, SuspensionMode } from '../../generated/prisma/enums.js';
 import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
 import type { StagedAhead } from '../../planner/queue.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
-import { isClaimed, isReadable, isResting, needsRoom } from '../conditions.js';
+import { isClaimed, isReadable, isResting, isRunning, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
+import { type LibraryProblem, readFailedLibraries } from '../health/failing-libraries.js';
+import { suspensionText } from '../health/suspensions.js';
 import { DEPTH_FILES, type Library, readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
 import { readShares } from '../quotas/shares.js';
-import { readQueues } from '../recalls/queue.js';
+import { KEPT_SECONDS } from '../recalls/drives.js';
+import { readQueues, readSuspendedQueue } from '../recalls/queue.js';
 
 export interface PlanDrive {
   name: string;
@@ -26,6 +29,10 @@ export interface PlanDrive {
   /** Host of the engine that has the lease, if reported. The host is shown only to callers that may see all quotas. */
   host: string | null;
   isOpen: boolean;
+  /** Mode of the suspension of the drive or its library; null if both are in service. */
+  suspensionMode: SuspensionMode | null;
+  /** Whether the drive's library has failed, and its engine will try the library again. */
+  hasLibraryFailed: boolean;
   volumeId: number | null;
   volume: string | null;
   filesRunning: number;
@@ -50,6 +57,9 @@ export interface PlanVolume {
   isMounted: boolean;
   reason: string | null;
   problem: string | null;
+  /** Time of the next attempt if the library has failed; null if unknown. */
+  nextTry: string | null;
+  isSuspended: boolean;
   start: number | null;
   end: number | null;
 }
@@ -61,6 +71,8 @@ export interface Plan {
   volumes: PlanVolume[];
   ahead: Ahead;
   shares: Shares;
+  /** Problems of libraries whose last call failed, by library id. */
+  failures: ReadonlyMap<number, LibraryProblem>;
   /** Staging libraries by id. */
   staged: ReadonlyMap<number, StagedLibrary>;
 }
@@ -80,7 +92,7 @@ export async function showPlan(ctx: Context): Promise<Plan> {
   const volumes = plan.volumes.map((volume) => ({
     ...volume,
     users: volume.users.filter(({ user }) => reads.has(user)),
-    reason: null,
+    reason: volume.isSuspended ? volume.reason : null,
   }));
   const drives = plan.drives.map((drive) => ({ ...drive, host: null }));
   return { ...plan, drives, volumes };
@@ -88,7 +100,7 @@ export async function showPlan(ctx: Context): Promise<Plan> {
 
 /** Computes the plan. `more` contains the files of a hypothetical request, which the plan includes. */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
-  const [entries, problems, roomless, suspended, drives, shares, libraries] = await Promise.all([
+  const [entries, problems, roomless, suspended, drives, shares, libraries, failures] = await Promise.all([
     readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
     readProblems(ctx),
     readRoomless(ctx),
@@ -96,6 +108,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     readDrives(ctx),
     readShares(ctx),
     readLibraries(ctx),
+    readFailedLibraries(ctx),
   ]);
   const staged = await readStagedLibraries(ctx, libraries, more);
   const all = [...entries, ...more];
@@ -113,32 +126,43 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     now,
     policy: defaultPolicy,
   });
-  const names = new Map(libraries.map(({ id, name }) => [id, name]));
+  const about = { suspended, problems: new Map([...problems, ...roomless]), failures, libraries };
   return {
     now,
     drives,
-    volumes: orderVolumes(all, ahead, { suspended, problems: new Map([...problems, ...roomless]), names }),
+    volumes: orderVolumes(all, ahead, about),
     ahead,
     shares,
+    failures,
     staged,
   };
 }
 
-export function isWorking({ isClaimed, isOpen }: PlanDrive): boolean {
-  return isClaimed && isOpen;
+export function describeLibraryFailure({ library, problem }: LibraryProblem): string {
+  return `library ${library} has failed: ${problem}`;
 }
+
+export function isWorking({ isClaimed, isOpen, hasLibraryFailed }: PlanDrive): boolean {
+  return isClaimed && isOpen && !hasLibraryFailed;
+}
+
+/** SQL condition that an engine uses the library `b`, although it may have released all drives after a failure. */
+const hasEngine = sql`EXISTS (SELECT FROM engine_process e WHERE e.library_id = b.id
+  AND ${isRunning(sql`e.asks_until + make_interval(secs => ${KEPT_SECONDS})`)})`;
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   return await ctx.db.rows<PlanDrive>(
     sql`SELECT d.name, d.library_id AS "libraryId", b.name AS library, b.contract, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
-       NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
-         AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id) AS "isOpen",
+       sd.mode IS NULL AND sb.mode IS NULL AS "isOpen",
+       CASE WHEN 'IMMEDIATE' IN (sd.mode, sb.mode) THEN 'IMMEDIATE' ELSE coalesce(sd.mode, sb.mode) END AS "suspensionMode",
+       b.contract = 'DRIVE' AND y.read_problem IS NOT NULL AND (${isClaimed} OR ${hasEngine}) AS "hasLibraryFailed",
        d.volume_id AS "volumeId", v.name AS volume,
        count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning",
        CASE WHEN ${isClaimed} THEN d.rate END AS rate
      FROM drive d JOIN library b ON b.id = d.library_id LEFT JOIN volume v ON v.id = d.volume_id LEFT JOIN engine_process p ON p.id = d.engine_id
+       LEFT JOIN suspended_drive sd ON sd.drive_id = d.id LEFT JOIN suspended_library sb ON sb.library_id = b.id LEFT JOIN stager y ON y.library_id = b.id
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
-     GROUP BY d.id, b.id, v.name, p.host ORDER BY d.id`,
+     GROUP BY d.id, b.id, v.name, p.host, sd.mode, sb.mode, y.read_problem ORDER BY d.id`,
   );
 }
 
@@ -164,21 +188,23 @@ async function readRoomless(ctx: Context): Promise<Map<number, string>> {
 /** Returns suspended volumes with waiting recalls. */
 async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const rows = await ctx.db.rows<
-    Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }
+    Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes' | 'reason'>
   >(
     sql`SELECT v.id AS "volumeId", v.name AS volume, b.name AS library, v.medium,
-       count(*)::int AS files, sum(c.size) AS bytes, s.reason AS why
+       count(*)::int AS files, sum(c.size) AS bytes, ${suspensionText('s')} AS reason
      FROM suspended_volume s JOIN volume v ON v.id = s.volume_id JOIN library b ON b.id = v.library_id JOIN recall c ON c.volume_id = v.id
-     WHERE c.state = 'WAITING' GROUP BY v.id, b.name, s.reason ORDER BY v.name`,
+     WHERE c.state = 'WAITING' GROUP BY v.id, b.name, s.mode, s.reason ORDER BY v.name`,
   );
-  return rows.map(({ why, ...volume }) => ({
+  const entries = rows.length > 0 ? await readSuspendedQueue(ctx) : [];
+  return rows.map((volume) => ({
     ...volume,
     queuePosition: null,
-    users: [],
+    users: entries.filter(({ volumeId }) => volumeId === volume.volumeId),
     drive: null,
     isMounted: false,
-    reason: `suspended${why && `: ${why}`}`,
     problem: null,
+    nextTry: null,
+    isSuspended: true,
     start: null,
     end: null,
   }));
@@ -190,10 +216,12 @@ function orderVolumes(
   about: {
     suspended: readonly PlanVolume[];
     problems: ReadonlyMap<number, string>;
-    names: ReadonlyMap<number, string>;
+    failures: ReadonlyMap<number, LibraryProblem>;
+    libraries: readonly Library[];
   },
 ): PlanVolume[] {
-  const { suspended, problems, names } = about;
+  const { suspended, problems, failures, libraries } = about;
+  const names = new Map(libraries.map(({ id, name }) => [id, name]));
   const first = new Map<number, Stay>();
   const ends = new Map<number, number>();
   for (const stay of ahead.stays) {
@@ -203,6 +231,7 @@ function orderVolumes(
   const volumes = new Map<number, PlanVolume>();
   for (const entry of entries) {
     const stay = first.get(entry.volumeId);
+    const failure = failures.get(entry.libraryId);
     const volume = volumes.get(entry.volumeId) ?? {
       volumeId: entry.volumeId,
       volume: entry.volume,
@@ -215,7 +244,9 @@ function orderVolumes(
       drive: stay?.drive ?? null,
       isMounted: entry.isMounted,
       reason: stay?.reason ?? null,
-      problem: problems.get(entry.volumeId) ?? null,
+      problem: failure ? describeLibraryFailure(failure) : (problems.get(entry.volumeId) ?? null),
+      nextTry: failure?.nextTry ?? null,
+      isSuspended: false,
       start: stay?.start ?? null,
       end: ends.get(entry.volumeId) ?? null,
     };

@@ -8,10 +8,11 @@ import { waitOf } from '../../planner/queue.js';
 import { isChanged, isResting, isUnplaced, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { readRoom } from '../disks/disks.js';
+import { suspensionText } from '../health/suspensions.js';
 import { allow } from '../policy.js';
 import { watchRequest } from '../requests/request-watch.js';
 import { getRequest } from '../requests/rows.js';
-import { isWorking, type Plan, readPlan } from './plan.js';
+import { describeLibraryFailure, isWorking, type Plan, readPlan } from './plan.js';
 
 export const waitingReasons = {
   READING: 'a drive is reading it',
@@ -23,6 +24,7 @@ export const waitingReasons = {
   RETRY: 'it has failed, and will be retried',
   SPACE: 'no restore disk has room for it',
   CHANGED_COPY: 'its copy in the restore area was changed outside Tapegate, and an engine must check it first',
+  LIBRARY_FAILED: 'its library has failed',
   NO_DRIVE: 'no engine has a drive in service',
   VOLUME_SUSPENDED: 'its volume is suspended',
   USER_SUSPENDED: 'recalls for its user are suspended',
@@ -52,8 +54,8 @@ export interface Waiting {
   queuePosition: number | null;
   parts: WaitingPart[];
   /**
-   * Estimated end of the request; undefined if unknown. The end is unknown if the request needs a suspended object, no
-   * disk has room, no engine runs, or an engine must check a copy.
+   * Estimated end of the request; undefined if unknown. `endUnknown` says why, for example because part of the request
+   * is suspended, no disk has room, no engine runs, or an engine must check a copy.
    */
   end: EndRange | undefined;
   endUnknown: string | undefined;
@@ -86,33 +88,38 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
   const byRequest = new Map<number, PartRow[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
   const room = await readRoom(ctx);
-  const canEnd = (parts: readonly PartRow[]) => {
+  const hasRoom = (parts: readonly PartRow[]) => {
     const unread = parts.filter(({ reason }) => reason !== 'READING').reduce((sum, part) => sum + part.bytes, 0n);
-    return (room === undefined || unread <= room) && parts.every(({ reason }) => !UNPREDICTABLE.has(reason));
+    return room === undefined || unread <= room;
   };
-  return new Map([...byRequest].map(([id, parts]) => [id, presentWaiting(plan, parts, canEnd(parts))]));
+  return new Map([...byRequest].map(([id, parts]) => [id, presentWaiting(plan, parts, hasRoom(parts))]));
 }
 
 function explain(reason: WaitingReason, note: string | null): string {
   if (!note) return waitingReasons[reason];
-  // for the reason SPACE, the note already says that no restore disk has room
-  return reason === 'SPACE' ? note : `${waitingReasons[reason]}: ${note}`;
+  // for these reasons, the note already contains the reason
+  return reason === 'SPACE' || reason === 'VOLUME_SUSPENDED' ? note : `${waitingReasons[reason]}: ${note}`;
 }
 
-function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): Waiting {
+function presentWaiting(plan: Plan, rows: readonly PartRow[], hasRoom: boolean): Waiting {
   const positions = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.queuePosition]));
-  const served = new Set(plan.drives.filter(isWorking).map((drive) => drive.libraryId));
   const parts = rows.map(({ requestId: _, user: _user, note, askedAt: _askedAt, ...row }): WaitingPart => {
-    const isStuck = !served.has(row.libraryId ?? 0) && (row.reason === 'QUEUED' || row.reason === 'MOUNTED');
-    const reason = isStuck ? 'NO_DRIVE' : row.reason;
-    const explanation = explain(reason, note);
-    return { ...row, reason, explanation, queuePosition: positions.get(row.volumeId ?? 0) ?? null };
+    const part = {
+      ...row,
+      explanation: explain(row.reason, note),
+      queuePosition: positions.get(row.volumeId ?? 0) ?? null,
+    };
+    const isForDrive = row.reason === 'QUEUED' || row.reason === 'MOUNTED';
+    const stop = isForDrive ? whyNoDrive(plan, row.libraryId) : undefined;
+    // the note says that the library is suspended
+    return stop ? { ...part, ...stop, explanation: note ?? stop.explanation } : part;
   });
   const endParts = rows.map((row) => ({
     ...row,
     isReading: row.reason === 'READING',
     isStaged: row.reason === 'STAGED',
   }));
+  const unpredictable = whyUnpredictable(rows, hasRoom);
   const order = (part: WaitingPart) => part.queuePosition ?? Number.POSITIVE_INFINITY;
   const nameOf = (part: WaitingPart) => `${part.volume ?? ''}\0${part.reason}`;
   const isFirst = (a: WaitingPart, b: WaitingPart) =>
@@ -124,9 +131,40 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): 
     bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
     queuePosition: parts.find((part) => part.queuePosition !== null)?.queuePosition ?? null,
     parts,
-    end: canEnd ? endOfParts(plan, rows[0]?.user ?? '', endParts) : undefined,
-    endUnknown: canEnd ? whyNoEnd(plan, endParts) : undefined,
+    ...(unpredictable === undefined
+      ? findEnd(plan, rows[0]?.user ?? '', endParts)
+      : { end: undefined, endUnknown: unpredictable }),
   };
+}
+
+/** Returns why the end of a request cannot be estimated; undefined if it might be known. */
+function whyUnpredictable(rows: readonly PartRow[], hasRoom: boolean): string | undefined {
+  const row = rows.find(({ reason }) => UNPREDICTABLE.has(reason));
+  if (!row) return hasRoom ? undefined : NO_ROOM;
+  const { reason, note, volume, user } = row;
+  return explain(reason, note)
+    .replace(/^its volume\b/, `volume ${volume}`)
+    .replace(/^recalls for its user\b/, `recalls for user ${user}`)
+    .replace(/^its copy\b/, 'a copy');
+}
+
+export const NO_ROOM = 'no restore disk has room for all files';
+
+/** Returns why no drive of a library can mount a volume; undefined if a drive can. */
+function whyNoDrive(
+  plan: Plan,
+  libraryId: number | null,
+): Pick<WaitingPart, 'reason' | 'explanation' | 'nextTry'> | undefined {
+  const drives = plan.drives.filter((drive) => drive.libraryId === libraryId);
+  if (drives.some(isWorking)) return undefined;
+  const stop = { reason: 'NO_DRIVE', nextTry: null } as const;
+  const [first] = drives;
+  if (first && drives.every(({ isOpen }) => !isOpen))
+    return { ...stop, explanation: `all drives of library ${first.library} are suspended or draining` };
+  const failure = drives.some((drive) => drive.hasLibraryFailed) && plan.failures.get(libraryId ?? 0);
+  if (failure)
+    return { reason: 'LIBRARY_FAILED', explanation: describeLibraryFailure(failure), nextTry: failure.nextTry };
+  return { ...stop, explanation: waitingReasons.NO_DRIVE };
 }
 
 /**
@@ -151,13 +189,12 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
           SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
             CASE WHEN ${isAlone} THEN greatest(v.retry_at, CASE WHEN NOT ${needsRoom} THEN c.not_before END)
               WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
-            CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, sv.reason AS volume_note, sg.since AS asked_at,
+            CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, 'its volume is ' || ${suspensionText('sv')} AS volume_note, sg.since AS asked_at,
             'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
               || CASE WHEN sg.attempts > 0 THEN ', and again ' || sg.attempts || CASE sg.attempts WHEN 1 THEN ' time' ELSE ' times' END ELSE '' END
               || coalesce('; ' || c.error, '') AS asked_note,
             b.name || coalesce(CASE WHEN ${isLibraryResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
-            'the library ' || b.name || CASE sb.mode WHEN 'DRAINING' THEN ' is draining' WHEN 'IMMEDIATE' THEN ' is suspended' END
-              || coalesce(': ' || nullif(sb.reason, ''), '') AS suspension_note,
+            'library ' || b.name || ' is ' || ${suspensionText('sb')} AS suspension_note,
             CASE WHEN ${isReadingPaused} THEN st.read_rest_until END AS read_pause,
             CASE WHEN ${isReadingPaused} THEN 'reads of ' || b.name || ' pause until ' || to_char(st.read_rest_until, 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ': ' || st.read_problem END AS read_note,
             CASE
@@ -216,10 +253,15 @@ interface EndPart {
 }
 
 /**
- * Estimates when the last waiting file will be on disk. Returns undefined if some files cannot be read by any drive, or
- * if a library's staging time is unknown.
+ * Estimates when the last waiting file will be on disk. The end is unknown if some files cannot be read by any drive,
+ * or if a library's staging time is unknown.
  */
-export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
+export function findEnd(plan: Plan, user: string, parts: readonly EndPart[]): Pick<Waiting, 'end' | 'endUnknown'> {
+  const end = estimatePartsEnd(plan, user, parts);
+  return { end, endUnknown: end ? undefined : whyNoEnd(plan, parts) };
+}
+
+function estimatePartsEnd(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
   const drives = new Map<number, number>();
   for (const { libraryId } of plan.drives.filter(isWorking)) drives.set(libraryId, (drives.get(libraryId) ?? 0) + 1);
   const { now, ahead, staged } = plan;
@@ -230,9 +272,10 @@ export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]):
   );
 }
 
-/** Returns the text that explains why a request's end is unknown, if the cause is a staging library. */
-export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
+function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
   for (const part of parts) {
+    const stop = whyNoDrive(plan, part.libraryId);
+    if (stop) return stop.explanation;
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);
     const library = plan.staged.get(partAhead.libraryId);
     if (!library || !staged || isReading || waitOf(library, { ...staged, ...partAhead })) continue;

@@ -160,7 +160,7 @@ export interface EngineProcess {
 }
 
 /** Time in seconds for which a process's row is kept, if the process has no drive and its drive request has expired. */
-const KEPT_SECONDS = 60;
+export const KEPT_SECONDS = 60;
 
 /**
  * Records that an engine process requests another drive. The request expires after `askSeconds`. If `askSeconds` is 0,

@@ -47,6 +47,17 @@ export async function readQueues(
  * @param isOpen SQL condition on volumes (`v`)
  */
 export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Promise<QueueEntry[]> {
+  return await readEntries(ctx, isQueued, sql`${isOpen} AND NOT ${isVolumeSuspended}`);
+}
+
+/** Returns the waiting recalls of suspended volumes, grouped by volume and user. */
+export async function readSuspendedQueue(ctx: Context): Promise<QueueEntry[]> {
+  return await readEntries(ctx, sql`c.state = 'WAITING'`, isVolumeSuspended);
+}
+
+const isVolumeSuspended = sql`EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`;
+
+async function readEntries(ctx: Context, isQueued: Sql, isIncluded: Sql): Promise<QueueEntry[]> {
   return await ctx.db.rows<QueueEntry>(
     sql`SELECT w.*, v.name AS volume, v.library_id AS "libraryId", v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
         FROM (
@@ -56,7 +67,7 @@ export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Pro
           WHERE ${isQueued} AND ${isServed}
           GROUP BY c.volume_id, q."user"
         ) w JOIN volume v ON v.id = w."volumeId"
-        WHERE ${isOpen} AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`,
+        WHERE ${isIncluded}`,
   );
 }
 

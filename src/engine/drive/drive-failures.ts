@@ -9,7 +9,7 @@ import { addSeconds, isBefore } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
 import { closeCircuit, countFailures, openCircuit } from '../../domain/health/circuits.js';
 import { resetDriveFailures, suspendFailingDrive } from '../../domain/health/failing-drives.js';
-import { suspendFailingLibrary } from '../../domain/health/failing-libraries.js';
+import { recordLibraryFailure, suspendFailingLibrary } from '../../domain/health/failing-libraries.js';
 import { beginTrial, readOpening, suspendFailing } from '../../domain/health/suspensions.js';
 import { type DriveRange, isReadElsewhere, setMount } from '../../domain/recalls/drives.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
@@ -196,7 +196,7 @@ export class VolumeFailures {
 
 /**
  * Records a failed mount, or a mounted volume that became unreadable. Postpones the volume's recalls, or suspends the
- * volume.
+ * volume. If the library failed, records the library's problem, unless another drive reads from the library.
  */
 export async function recordVolumeFailure(
   ctx: Context,
@@ -208,7 +208,12 @@ export async function recordVolumeFailure(
   const { errorClass, error, notBefore, suspensionReason } = failures.failed(volume, thrown, at);
   if (suspensionReason !== undefined)
     await suspendFailing(ctx, { kind: 'VOLUME', name: volume }, { problem: suspensionReason });
-  else if (thrown instanceof LibraryError) ctx.log.error({ drive: lease.driveName }, error);
+  else if (thrown instanceof LibraryError) {
+    ctx.log.error({ drive: lease.driveName }, error);
+    lease.hasRead = false; // the end of this visit must not clear the library's problem
+    if (notBefore !== undefined && !(await isReadElsewhere(ctx, lease)))
+      await recordLibraryFailure(ctx, lease.libraryId, { problem: error, until: notBefore });
+  }
   if (notBefore !== undefined) await postponeVolume(ctx, volumeId, { errorClass, error, notBefore });
 }
 

@@ -18,7 +18,14 @@ type Planned = Plan['queue']['edges'][number]['node'];
 export function PlanPage() {
   const paging = usePaging();
   const variables = { first: PAGE, after: paging.after };
-  const { data, error, again } = useSiteQuery(SitePlanDocument, variables, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
+  const { data, error, again } = useSiteQuery(
+    SitePlanDocument,
+    variables,
+    'DRIVES',
+    'QUEUE',
+    'SUSPENSIONS',
+    'LIBRARIES',
+  );
   const plan = data?.plan;
   return (
     <>
@@ -56,9 +63,10 @@ const driveColumns: Column<Drive>[] = [
   { title: 'Service', cell: ({ name, suspension }) => <Service kind="DRIVE" name={name} suspension={suspension} /> },
 ];
 
-function describeStatus({ isOpen, isClaimed, volume }: Drive): string {
+function describeStatus({ isOpen, isClaimed, hasLibraryFailed, volume }: Drive): string {
   if (volume !== null) return `Reading ${volume}${isOpen ? '' : ', out of service'}`;
   if (!isOpen) return 'Out of service';
+  if (hasLibraryFailed) return 'Library failed';
   return isClaimed ? 'Idle' : 'No engine';
 }
 

@@ -75,7 +75,7 @@ const libraryColumns: Column<SiteLibrariesQuery['libraries']['edges'][number]['n
     title: 'Stages',
     cell: ({ staging }) => (staging ? `${staging.asked} requested, ${staging.ready} ready, ${staging.kept} kept` : ''),
   },
-  { title: 'Problem', cell: ({ staging }) => staging?.problem ?? '' },
+  { title: 'Problem', cell: ({ problem }) => problem ?? '' },
   {
     title: 'Service',
     cell: ({ name, suspension }) => <Service kind="LIBRARY" name={name} suspension={suspension} />,
