@@ -484,8 +484,8 @@ def _check_listener(url):
         return  # the connection will fail as well
     for uid in {uid for host in hosts for uid in _listeners(host, port)}:
         if not _is_expected(uid):
-            raise Refused("no token was sent to %s: the port belongs to user id %d, not to root, you, the user tapegate or the owner of "
-                          "DATA_DIR" % (url, uid))
+            raise Refused("no token was sent to %s: the program that listens there runs as user id %d, not as root, you, the user "
+                          "tapegate or the owner of DATA_DIR" % (url, uid))
 
 
 def _listeners(host, port):
@@ -564,7 +564,7 @@ def main(arguments=None):
         message = str(cause) if str(cause).startswith(tapes.url) else "%s cannot be reached: %s" % (tapes.url, cause)
         is_change = given.command in CHANGES and not (given.command == "request" and given.dry_run)
         if is_change and not isinstance(cause, (ConnectionRefusedError, socket.gaierror, _Unavailable)):
-            return _fail("%s: the change may have been made: check before you repeat it" % message, FAILED)
+            return _fail("%s: the server may have made the change: check before you repeat the command" % message, FAILED)
         return _fail(message, UNREACHABLE)
     return 0
 

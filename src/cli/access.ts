@@ -84,7 +84,7 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   printLine(secret);
   const end = token.expiresAt === null ? 'until it is revoked' : `until ${formatTime(token.expiresAt)}`;
   printToStderr(
-    `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is valid ${end}; it is not shown again`,
+    `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is valid ${end}; Tapegate does not show the token again`,
   );
   warnIfReadable();
   for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnIfUnknown(url, user);
@@ -143,7 +143,7 @@ function registerMember(program: Command): void {
     .command('set <user> <name>')
     .description("Allow a user or group to use another user's quota")
     .option('--group', '<name> is a group')
-    .option('--manager', "also allow changes to other users' requests and to members")
+    .option('--manager', "also let the member change other users' requests and the list of members")
     .action((user, name, options) => setMember(findSite(), { user, name }, options));
   member
     .command('remove <user> <name>')
@@ -193,14 +193,14 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
 function registerRule(program: Command): void {
   const rule = program.command('rule');
   for (const [verb, description, act] of [
-    ['set', 'Restrict an action below a prefix to the callers named by rules', setRule],
-    ['remove', 'Remove a rule; if it was the last, rules of a shorter prefix apply', removeRule],
+    ['set', 'Allow an action below a prefix only to the callers that rules name', setRule],
+    ['remove', 'Remove a rule; if none is left for the prefix, the rules of a shorter prefix apply', removeRule],
   ] as const) {
     rule
       .command(verb)
       .description(description)
       .addArgument(new Argument('<action>', 'action to allow').choices(['list', 'request', 'fetch']))
-      .argument('<prefix>', 'absolute path prefix; / is everything')
+      .argument('<prefix>', 'absolute path prefix; / matches all paths')
       .option('--user <name>', 'a user, or service:<name> for a service')
       .option('--group <name>', 'all users in a group')
       .option('--everybody', 'all callers')
@@ -217,7 +217,7 @@ const RULE_HELP = `
 For each action, the rules of the longest matching prefix apply. Without a rule,
 all callers may perform the action.
 list     see that a file exists
-request  have a file restored; later files join a request only if its creator may request them
+request  have a file restored; this also applies to files that an open pattern adds later
 fetch    see where the restored copy is
 Rules do not apply to operators and viewers. Files that a request already
 contains stay in it.`;
@@ -254,7 +254,9 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   const found = rule.filesBelow === 0 ? '' : `: ${formatCount(rule.filesBelow)} now`;
   const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}${found}`;
   printResult(rule, may, options);
-  if (rule.kind !== 'EVERYBODY') printToStderr(`other callers may not, unless a rule for ${rule.prefix} names them`);
+  if (rule.kind !== 'EVERYBODY') {
+    printToStderr(`callers that no rule for ${rule.prefix} names may not ${rule.action.toLowerCase()} these files`);
+  }
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }
 

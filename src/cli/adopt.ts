@@ -14,9 +14,9 @@ export function register(program: Command): void {
     .option('--dry-run', 'report the changes without making them')
     .option(
       '--archive-root <directory>',
-      'directory where archive paths are links to copies (default: TAPEGATE_LINK_ROOT, or /)',
+      'directory that contains links from archive paths to copies (default: TAPEGATE_LINK_ROOT, or /)',
     )
-    .option('--finish', 'after the switch: remove old names of copies, and copies without a request')
+    .option('--finish', 'after the switch to Tapegate: remove old names of copies, and copies that no request contains')
     .action((source, options) => adoptSite(source, options));
 }
 
@@ -59,7 +59,7 @@ function formatAdoption(adoption: Adoption, isTrial: boolean): string {
     `${plural(copies, 'copy', 'copies')} (${formatBytes(bytes)})`,
     plural(requests, 'request'),
   ];
-  const before = `earlier adoptions: ${same} unchanged, ${changed} changed, ${ended} ended`;
+  const before = `users and requests of earlier adoptions: ${same} unchanged, ${changed} changed, ${ended} ended`;
   return `${isTrial ? 'would adopt' : 'adopted'} ${parts.join(', ')}; ${before}; ${plural(differences, 'difference')}`;
 }
 
@@ -71,11 +71,12 @@ async function finish(ctx: Context, archiveRoot: string, { json = false }: Outpu
   const { names, kept, left, released, bytes } = done;
   if (released > 0) {
     const copies = plural(released, 'copy', 'copies');
-    printLine(`${copies} (${formatBytes(bytes)}) without a request released; engines remove them`);
+    printLine(`released ${copies} (${formatBytes(bytes)}) that no request contains; engines remove these copies`);
   }
   printLine(`${plural(names, 'name')} of copies removed`);
-  if (left > 0) printLine(`${plural(left, 'name')} left, listed above`);
+  if (left > 0) printLine(`${plural(left, 'name')} not removed, for the reasons listed above`);
   if (kept === 0) return;
-  const remedy = 'start an engine with TAPEGATE_LINK_ROOT, which changes the links, and run --finish again';
-  printLine(`${plural(kept, 'name')} left, because links at archive paths point to them: ${remedy}`);
+  const remedy =
+    'start an engine with TAPEGATE_LINK_ROOT to change the links, then run "tapegate adopt --finish" again';
+  printLine(`${plural(kept, 'name')} not removed, because links at archive paths point to them: ${remedy}`);
 }

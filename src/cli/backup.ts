@@ -27,7 +27,7 @@ export function register(program: Command): void {
     .option('--to-url [url]', 'copy the backup to an empty database at this URL (default: DATABASE_URL)')
     .option(
       '--as-of <time>',
-      'without a backup: time of the state restored by other tools, such as 2026-11-21T18:00:00Z',
+      'if other tools restored the database: time of the restored state, such as 2026-11-21T18:00:00Z',
     )
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
@@ -62,7 +62,7 @@ async function backUp(config: Config, directory: string, options: OutputOptions)
   const { startedAt, endedAt, files } = manifest;
   const bytes = sizeOf(manifest);
   if (options.json) printJson({ backup: path.resolve(directory), startedAt, endedAt, files: files.length, bytes });
-  else printLine(`${path.resolve(directory)}: the database as of ${endedAt}, ${formatBytes(bytes)}`);
+  else printLine(`${path.resolve(directory)} contains the database as of ${endedAt}, ${formatBytes(bytes)}`);
 }
 
 interface RestoreOptions extends OutputOptions {
@@ -74,7 +74,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   if (backup === undefined && options.toUrl !== undefined) throw new UsageError('--to-url needs a backup directory');
   if (backup === undefined) return await completeRestore(config, options);
   if (options.asOf !== undefined)
-    throw new UsageError('--as-of cannot be used with a backup, which contains its own time');
+    throw new UsageError('--as-of cannot be used with a backup, because the backup contains the time');
   if (options.toUrl !== undefined) return await restoreTo(config, backup, options);
   if (config.databaseUrl !== undefined) {
     throw new UsageError(
@@ -92,7 +92,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
     await rename(path.join(temporary, 'postgres'), target);
     const { syncDirectories } = await import('../db/backup/cluster-files.js');
     await syncDirectories(path.dirname(target), []);
-    printRestored(settled, `${target}: the database as of ${manifest.endedAt}`, options);
+    printRestored(settled, `${target} contains the database as of ${manifest.endedAt}`, options);
   });
 }
 
@@ -113,7 +113,7 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
       return done;
     });
     const { nameOfUrl } = await import('../config/database-url.js');
-    printRestored(settled, `${nameOfUrl(databaseUrl)}: the database as of ${manifest.endedAt}`, options);
+    printRestored(settled, `${nameOfUrl(databaseUrl)} contains the database as of ${manifest.endedAt}`, options);
   });
 }
 
@@ -165,7 +165,7 @@ async function completeRestore(config: Config, options: RestoreOptions): Promise
     }
     return await settle(ctx, { earliest, asOf });
   });
-  printRestored(settled, `the database in DATABASE_URL continues from ${asOf}`, options);
+  printRestored(settled, `the database in DATABASE_URL is restored to the state of ${asOf}`, options);
 }
 
 interface RestoredState {
@@ -193,8 +193,8 @@ function printRestored(settled: PutBack, done: string, { json }: OutputOptions):
   printLine(done);
   printLine(
     nextRequestId === null
-      ? '  it lacks later requests, and no id is left for new requests'
-      : `  it lacks later requests; ids of new requests begin at ${nextRequestId}`,
+      ? '  later requests are missing, and no id is left for new requests'
+      : `  later requests are missing; ids of new requests begin at ${nextRequestId}`,
   );
   if (tokens > 0)
     printLine(
@@ -203,6 +203,6 @@ function printRestored(settled: PutBack, done: string, { json }: OutputOptions):
   if (emails > 0) printLine(`  ${plural(emails, 'waiting email')} will be sent, perhaps a second time`);
   printLine('Until "tapegate takeover", Tapegate does not change restore disks or send emails and webhooks.');
   printLine(
-    'To replace the lost database, run "tapegate takeover", then "tapegate doctor --adopt" to compare the restore disks with it, and start Tapegate.',
+    'To replace the lost database, run "tapegate takeover", then "tapegate doctor --adopt" to compare the restore disks with the restored database, and start Tapegate.',
   );
 }

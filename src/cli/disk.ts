@@ -19,8 +19,8 @@ export function register(program: Command): void {
     .command('add <mountpoint>')
     .description('Add a restore disk, or change its allocation')
     .requiredOption(...sizeOption)
-    .option('--create', 'create a missing mount point as a directory')
-    .option('--mark', 'accept the mounted file system as the disk, even if its copies are missing')
+    .option('--create', 'create the mount point as a directory if it does not exist')
+    .option('--mark', 'accept the mounted file system as the disk, even if recorded copies are missing on it')
     .action((mountpoint, options) => addDisk(mountpoint, options));
   disk
     .command('list')
@@ -108,7 +108,7 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
     local: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
     remote: async (url) => {
       const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
-      const problem = 'this host does not read the disk; "tapegate disk add --mark" would add it again';
+      const problem = 'this host does not access the disk; to add the disk again, use "tapegate disk add --mark"';
       return { disk: withSerial(removed), problem };
     },
   });

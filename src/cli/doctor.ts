@@ -20,7 +20,7 @@ import { type OutputOptions, printJson, printLine, printToStderr } from './termi
 export function register(program: Command): void {
   program
     .command('doctor')
-    .option('--repair', 'repair findings; Tapegate may be running')
+    .option('--repair', 'repair the findings; Tapegate can keep running')
     .option('--checksums', 'read each restored copy and compare its checksum')
     .option('--adopt', "repair, and record unknown files with the right content as Tapegate's copies")
     .action((options) => runDoctor(options));
@@ -49,7 +49,7 @@ async function runDoctor(options: DoctorOptions): Promise<void> {
     remote: async (url) => {
       if (checksums || adopt) {
         const hosts = new Set([...(await askHosts(url)).values()].flat());
-        throw new CommandError(describeHosts('--checksums and --adopt need the restore disks', [...hosts]));
+        throw new CommandError(describeHosts('--checksums and --adopt need access to the restore disks', [...hosts]));
       }
       return await examineRemotely(url, { repair, print });
     },

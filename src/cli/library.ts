@@ -38,12 +38,12 @@ export function register(program: Command): void {
   library
     .command('remove <name>')
     .description('Remove a tape system without files in the catalogue')
-    .option('--force', 'remove it even if staged files cannot be released, and list them')
+    .option('--force', 'remove the library even if staged files cannot be released, and list these files')
     .action((name, options) => removeLibrary(name, options));
 }
 
 function addSizeOptions(command: Command): Command {
-  const files = 'staging library: maximum files requested at a time, or none for the default';
+  const files = 'staging library: maximum number of files requested at a time; "none" restores the default';
   return command
     .option(
       '--drives <n>',
@@ -53,7 +53,7 @@ function addSizeOptions(command: Command): Command {
     .option('--depth-files <n>', files, orNone(toNumber('--depth-files')))
     .option(
       '--depth-bytes <size>',
-      'staging library: maximum bytes requested at a time, for example 10T, or none',
+      'staging library: maximum bytes requested at a time, for example 10T; "none" removes the limit',
       orNone(toSize('--depth-bytes')),
     );
 }

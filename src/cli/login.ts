@@ -16,7 +16,7 @@ export function register(program: Command): void {
     .command('login')
     .option('--token', 'read an existing token from the terminal or standard input')
     .option('--device', "log in at the server's identity provider with any browser")
-    .option('--audience <name>', 'accept a token for this audience instead of the server')
+    .option('--audience <name>', 'accept a token whose audience is <name> instead of the server')
     .option('--issuer <url>', 'log in at this identity provider (default: the first available one)')
     .addHelpText('after', LOGIN_HELP)
     .action((options) => login(readUrl(), options));
@@ -105,7 +105,8 @@ async function logout(url: string): Promise<void> {
     return undefined;
   });
   printLine(`the stored token for ${url} is removed`);
-  if (problem !== undefined) printToStderr(`the token may be valid until it expires: ${problem}`);
+  if (problem !== undefined)
+    printToStderr(`the token was not revoked, and may stay valid until it expires: ${problem}`);
 }
 
 /**

@@ -45,7 +45,7 @@ async function simulateLoad(trace: string | undefined, options: SimulateOptions)
   if (options.json) return printJson({ rows, boundHours });
   printStrategies(rows);
   printUsers(rows);
-  if (boundHours !== undefined) printLine(`lower bound for any order: ${formatHours(boundHours)} drive hours`);
+  if (boundHours !== undefined) printLine(`any order of reads takes at least ${formatHours(boundHours)} drive hours`);
 }
 
 async function readArrivals(medium: Medium, trace: string | undefined, options: SimulateOptions): Promise<Arrival[]> {

@@ -30,7 +30,7 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
   for (const { node } of restoreDisks.edges) {
     if (node.comparison) printToStderr(describeComparison(node.mountpoint, node.comparison));
   }
-  if (fence !== null) printToStderr(`this Tapegate is fenced: ${fence} ("tapegate takeover" takes over)`);
+  if (fence !== null) printToStderr(`this Tapegate is fenced: ${fence} (to take over, run "tapegate takeover")`);
   if (options.json) return printJson({ fence, processes });
   printRows(processes, options, {
     none: 'no gateway or engine is running',
@@ -49,7 +49,7 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
 }
 
 const describeComparison = (mountpoint: string, { compared, total }: { compared: number; total: number }) =>
-  `disk ${mountpoint}: comparing checksums of copies after the disk changed, ${compared.toLocaleString('en-US')} of ${total.toLocaleString('en-US')}`;
+  `disk ${mountpoint}: the disk has changed; comparing checksums of its copies, ${compared.toLocaleString('en-US')} of ${total.toLocaleString('en-US')} done`;
 
 interface ListOptions extends OutputOptions {
   limit?: string;

@@ -52,5 +52,5 @@ function printPlan({ reason, directories, waiting: { emails, messages } }: Takeo
     printLine(`  ${mountpoint}: ${problem ?? used}`);
   }
   const waiting = `${plural(emails, 'email')} and ${plural(messages, 'webhook message')}`;
-  printLine(`Its engines will then work on the requests in its database, and send ${waiting}.`);
+  printLine(`The engines of this Tapegate will then work on the requests in its database, and send ${waiting}.`);
 }

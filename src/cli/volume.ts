@@ -21,7 +21,7 @@ export function register(program: Command): void {
   volume
     .command('list')
     .description('List volumes')
-    .option('--retired', 'include retired volumes, and why they were retired')
+    .option('--retired', 'include retired volumes, and the reasons')
     .action((options) => listVolumes(options));
   volume
     .command('move <from> <to>')
@@ -96,7 +96,7 @@ read from the new volume.`;
 const RETIRE_HELP = `
 Tapegate adds no files to a retired volume. Without --withdraw, the command
 fails if a file has no other copy. If a drive uses the volume, suspend or drain
-it first. Repeat an interrupted command: it continues.`;
+the volume first. If the command is interrupted, repeat it to continue.`;
 
 interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;
@@ -127,7 +127,10 @@ async function retireVolume(name: string, { json, dryRun, reason, withdraw }: Re
   if (elsewhere > 0) printLine(`${are(elsewhere)} read from other copies`);
   if (withdrawn > 0) printLine(`${are(withdrawn)} withdrawn`);
   const before = files - elsewhere - withdrawn;
-  if (before > 0) printLine(`${plural(before, 'file was', 'files were')} already withdrawn, and no longer on a volume`);
+  if (before > 0)
+    printLine(
+      `${plural(before, 'file was', 'files were')} already withdrawn: the catalogue no longer names a volume for ${before === 1 ? 'it' : 'them'}`,
+    );
   printAffected(requests);
 }
 

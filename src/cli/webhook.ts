@@ -109,7 +109,7 @@ async function addWebhook(url: string, target: string, options: AddOptions): Pro
 
 async function rotate(url: string, id: number, options: OutputOptions): Promise<void> {
   const rotated = await askChange(url, RotateWebhook, { id });
-  showSecret(rotated, options, 'has a new secret; for a day, the old one is valid too');
+  showSecret(rotated, options, 'has a new secret; for a day, the old secret is valid too');
 }
 
 function showSecret({ secret, webhook }: WebhookSecretFragment, options: OutputOptions, state: string): void {

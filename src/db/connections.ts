@@ -61,6 +61,7 @@ export function findShortage(limits: ConnectionLimits, { least, most }: Needs): 
   const [lowest] = bounds.filter(({ limit }) => limit >= 0).sort((a, b) => a.limit - b.limit);
   if (!lowest || lowest.limit >= most) return undefined;
   const { limit, of, run } = lowest;
-  if (limit < least) throw new Error(`${of} leaves ${limit} connections, and this process needs ${least}: ${run}`);
-  return `${of} leaves ${limit} connections, and this process needs up to ${most}: ${run}`;
+  if (limit < least)
+    throw new Error(`${of} allows only ${limit} connections, but this process needs at least ${least}: ${run}`);
+  return `${of} allows only ${limit} connections, but this process needs up to ${most}: ${run}`;
 }

@@ -68,7 +68,7 @@ export class SocketClient extends pg.Client {
     if (this.encryption?.learn(error)) otherWay.add(error as Error);
     const isAsked = /client password must be a/.test(messageOf(error)) || codeOf(error) === WRONG_PASSWORD;
     if (/unsupported startup parameter/.test(messageOf(error))) {
-      const remedy = 'remove it from the URL and from PGOPTIONS, or allow it in the pooler';
+      const remedy = 'remove the parameter from the URL and from PGOPTIONS, or allow it in the pooler';
       throw new Error(`a pooler in front of the database rejects the connection: ${messageOf(error)}: ${remedy}`, {
         cause: error,
       });
@@ -138,9 +138,12 @@ function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
   if (name === undefined) return error;
   const resets = ['ROLE', 'DATABASE'].map((what) => `ALTER ${what} … RESET ${name}`).join(' or ');
-  return new Error(`${messageOf(error)}, which is set for the server, the database or the role: run ${resets}`, {
-    cause: error,
-  });
+  return new Error(
+    `${messageOf(error)}; the parameter is set for the server, the database or the role: run ${resets}`,
+    {
+      cause: error,
+    },
+  );
 }
 
 /** Closes a connection without notifying the server, which might hang. Queries on the connection fail with `error`. */

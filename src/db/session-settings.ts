@@ -44,7 +44,7 @@ export const requiredSettings: readonly SessionSetting[] = [
     ...all('0', 'statement_timeout lock_timeout transaction_timeout'),
     ...all('0', 'idle_in_transaction_session_timeout idle_session_timeout'),
   }),
-  ...settings('A killed process loses its locks while its statement still runs or waits.', {
+  ...settings('A killed process loses its locks, so its statement must not continue to run or wait.', {
     client_connection_check_interval: '10s',
   }),
   ...settings('The code parses values in these formats.', {
@@ -60,7 +60,7 @@ export const requiredSettings: readonly SessionSetting[] = [
     quote_all_identifiers: 'off',
     ...all('C', 'lc_numeric lc_monetary lc_time'),
   }),
-  ...settings('The code writes statements and values for these settings.', {
+  ...settings('The code writes statements and values in the syntax that these settings select.', {
     standard_conforming_strings: 'on',
     array_nulls: 'on',
     transform_null_equals: 'off',
@@ -75,7 +75,7 @@ export const requiredSettings: readonly SessionSetting[] = [
   }),
   ...settings('New tables must support row locks and updates.', { default_table_access_method: 'heap' }),
   ...settings('Tapegate does not read notices.', { client_min_messages: 'warning' }),
-  ...settings('The code marks statements whose plan suits all values.', { plan_cache_mode: 'auto' }),
+  ...settings('The code itself marks the statements for which one plan suits all values.', { plan_cache_mode: 'auto' }),
   ...settings('Time limits rely on plans with indexes, joins and sorts.', {
     ...all('on', 'enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin enable_incremental_sort'),
     ...all('on', 'enable_indexonlyscan enable_indexscan enable_material enable_memoize enable_mergejoin'),
@@ -92,13 +92,13 @@ export const requiredSettings: readonly SessionSetting[] = [
     name: 'session_replication_role',
     value: 'origin',
     replaces: 'replica',
-    why: 'Triggers and foreign keys must work. Only a superuser may change it.',
+    why: 'Triggers and foreign keys must work. Only a superuser may change this setting.',
   },
   {
     name: 'track_counts',
     value: 'on',
     replaces: 'off',
-    why: 'Autovacuum must see changes. Only a superuser may change it.',
+    why: 'Autovacuum must see changes. Only a superuser may change this setting.',
   },
 ];
 

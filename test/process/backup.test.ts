@@ -401,7 +401,7 @@ test('a database that was restored with other tools continues with ids beyond al
     expect(await next(2_147_483_647, day)).toBeNull();
     const [, last] = await settle('--as-of', '2026-11-21T20:00:00.25+02:00');
     const asOf = '2026-11-21T18:00:00.250Z';
-    expect(last).toContain(`the database in DATABASE_URL continues from ${asOf}\n`);
+    expect(last).toContain(`the database in DATABASE_URL is restored to the state of ${asOf}\n`);
     expect(last).toContain('no id is left for new requests');
     const { rows } = await client.query('SELECT fenced FROM site_identity');
     expect(rows).toEqual([{ fenced: `it was restored from a backup of ${asOf}` }]);
@@ -460,7 +460,7 @@ test('a backup is restored to an empty database of a server, with all rows and i
     code: 0,
     stderr: expect.stringMatching(/^[^\n]*another server accepts writes now[^\n]*\n$/),
   });
-  expect(put.stdout).toContain(`/${database.connection.database}: the database as of `);
+  expect(put.stdout).toContain(`/${database.connection.database} contains the database as of `);
   expect(readdirSync(to.DATA_DIR)).toEqual([]);
   await withClient(database.connection, async (client) => {
     const ask = async (text: string) => (await client.query(text)).rows;

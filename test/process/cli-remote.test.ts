@@ -290,7 +290,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   expect(await run('disk', 'remove', `${mountpoint}/`)).toEqual(
     done(
       `restore disk ${mountpoint} is removed; its directory is unchanged\n`,
-      'the marker file was not removed: this host does not read the disk; "tapegate disk add --mark" would add it again\n',
+      'the marker file was not removed: this host does not access the disk; to add the disk again, use "tapegate disk add --mark"\n',
     ),
   );
   expect(await run('disk', 'list', '--json')).toEqual(done(''));
@@ -335,7 +335,7 @@ test('rule set reports the files that it covers, and warns of none', async () =>
   expect(await run('rule', 'set', 'fetch', nfc, '--user', 'ann')).toEqual(
     done(
       `user ann may fetch files below ${nfc}\n`,
-      `other callers may not, unless a rule for ${nfc} names them\nthe catalogue contains no files below ${nfc}: check the prefix\n`,
+      `callers that no rule for ${nfc} names may not fetch these files\nthe catalogue contains no files below ${nfc}: check the prefix\n`,
     ),
   );
   for (const [directory, who] of [
@@ -399,7 +399,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
     expect(await run('doctor', option)).toEqual(
       refused(
         1,
-        '--checksums and --adopt need the restore disks: run this command with DATABASE_URL on a host that has the disk (engines run on tape1)',
+        '--checksums and --adopt need access to the restore disks: run this command with DATABASE_URL on a host that has the disk (engines run on tape1)',
       ),
     );
   }

@@ -184,7 +184,9 @@ test('a change whose answer is lost ends with 1 and warns that it may be done; a
   const read = await runCli(['requests'], { env });
   server.close();
   expect(made).toMatchObject({ code: 1, stdout: '' });
-  expect(made.stderr).toMatch(/^tapegate: .+: the change may have been made: check before you repeat it\n$/);
+  expect(made.stderr).toMatch(
+    /^tapegate: .+: the server may have made the change: check before you repeat the command\n$/,
+  );
   expect(read).toEqual({ code: 4, stdout: '', stderr: expect.not.stringContaining('repeat') });
 });
 
@@ -195,7 +197,7 @@ test('a redirect is not followed, and both URLs are reported', async () => {
     res.end('{"data":{}}');
   });
   const server = await listen((req, res) => res.writeHead(307, { location: `${other.url}${req.url}` }).end());
-  const message = `${server.url}/graphql redirects to ${other.url}/graphql: if this is Tapegate, set TAPEGATE_URL to it`;
+  const message = `${server.url}/graphql redirects to ${other.url}/graphql: if Tapegate has moved there, set TAPEGATE_URL to its new address`;
   for (const args of [['request', '--quota', 'a', '--pattern', 'b'], ['requests']])
     expect(await runCli(args, { env: { TAPEGATE_URL: server.url } })).toEqual(refused(1, message));
   expect(asked).toEqual([]);

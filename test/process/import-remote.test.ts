@@ -105,7 +105,7 @@ test('the command prints the same and ends with the same code as beside the data
     'EISDIR: illegal operation on a directory, read',
   );
   const added = await runCli(['import', write('j', '{"path":"/same/j","size":1}\n')], { env: afar });
-  expect(added.stdout).toContain('1 file added, 0 updated\n1 new file without a stage: stored as U');
+  expect(added.stdout).toContain('1 file added, 0 updated\n1 new file without a stage in the list: added in stage U');
   expect(await runCli(['import', path.join(dir, 'broken.csv')], { env: afar })).toEqual(
     refused(
       1,

@@ -68,7 +68,9 @@ test.each([
   const file = from === '-' ? '-' : path.join(app.dataDir, from);
   if (file !== '-') writeFileSync(file, bytes);
   expect(await runCli(['import', file, '--format', format], { env, stdin: file === '-' ? bytes : '' })).toEqual(
-    done('2 files added, 0 updated\n1 new file without a stage: stored as U, on disk at the primary path\n'),
+    done(
+      '2 files added, 0 updated\n1 new file without a stage in the list: added in stage U (on disk at the primary path)\n',
+    ),
   );
   expect(await readStored(`/${format}`)).toEqual([
     { path: one, ...row, ...place },
@@ -205,7 +207,9 @@ test('the command reports what it did, also as JSON, and accepts a file with onl
   const third = await runCli(['import', '-'], { env, stdin: 'path,size\n' });
   expect(first).toEqual(done('{"added":2,"updated":0,"addedWithoutStage":2,"addedWithoutCopy":0}\n'));
   expect(second).toEqual(
-    done('1 file added, 1 updated\n1 new file without a stage: stored as U, on disk at the primary path\n'),
+    done(
+      '1 file added, 1 updated\n1 new file without a stage in the list: added in stage U (on disk at the primary path)\n',
+    ),
   );
   expect(third).toEqual(done('0 files added, 0 updated\n'));
 });

@@ -58,7 +58,7 @@ test('a startup parameter that a pooler rejects is reported as such', async () =
     code: 1,
     stdout: '',
     stderr:
-      'tapegate: a pooler in front of the database rejects the connection: unsupported startup parameter: options: remove it from the URL and from PGOPTIONS, or allow it in the pooler\n',
+      'tapegate: a pooler in front of the database rejects the connection: unsupported startup parameter: options: remove the parameter from the URL and from PGOPTIONS, or allow it in the pooler\n',
   });
   await pooler.close();
 });

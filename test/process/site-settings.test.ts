@@ -95,7 +95,7 @@ describe('on a database with settings of the site', () => {
     await queryOnce(connection, `CREATE ROLE ${role} LOGIN`);
     const client = new app.ctx.db.Client({ ...app.ctx.db.config, options: `-c role=${role}` });
     await expect(client.connect()).rejects.toThrow(
-      /permission denied to set parameter "(session_replication_role|track_counts)", which is set for the server, the database or the role: run ALTER ROLE … RESET \1/,
+      /permission denied to set parameter "(session_replication_role|track_counts)"; the parameter is set for the server, the database or the role: run ALTER ROLE … RESET \1/,
     );
     await queryOnce(connection, `DROP ROLE ${role}`);
   });

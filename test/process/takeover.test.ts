@@ -185,9 +185,12 @@ describe('a backup that is restored beside production', () => {
     const id = await makeRequest(server, { quota: 'alice', files: ['/one'], retention: '2099-01-01' });
     await waitForEnd(server, id);
     const made = await runCli(['backup', backup], { env });
-    const [, asOf = ''] = /: the database as of (\S+Z), /.exec(made.stdout) ?? [];
+    const [, asOf = ''] = / contains the database as of (\S+Z), /.exec(made.stdout) ?? [];
     const restored = await runCli(['restore', backup], { env: copyEnv });
-    expect(restored).toMatchObject({ code: 0, stdout: expect.stringContaining(`: the database as of ${asOf}\n`) });
+    expect(restored).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining(` contains the database as of ${asOf}\n`),
+    });
 
     const copy = await serveHere({ ...copyEnv, ENGINE: 'off', DEMO: 'off' }, { command: 'start' });
     const copyEngine = await workHere(copyEnv);

@@ -138,7 +138,7 @@ test('serve prints https URLs, and commands trust a private authority with NODE_
   const refused = await runCli(['ls'], { env: { TAPEGATE_URL: url, DATA_DIR } });
   expect([refused.code, refused.stderr]).toEqual([
     4,
-    `tapegate: ${url}: self-signed certificate (NODE_EXTRA_CA_CERTS adds a private certificate authority)\n`,
+    `tapegate: ${url}: self-signed certificate (to trust a private certificate authority, set NODE_EXTRA_CA_CERTS)\n`,
   ]);
   expect((await server.stop()).code).toBe(0);
 });

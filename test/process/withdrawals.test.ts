@@ -122,7 +122,7 @@ test('an operator withdraws, lists and reinstates files by command, and previews
     1,
     'tapegate: nothing was imported: the list omits 1 of 2 files below "/cli/", and at most 5 % may be withdrawn\n',
   ]);
-  const told = '0 files added, 0 updated\n1 of 2 withdrawn: the list does not contain them\n';
+  const told = '0 files added, 0 updated\n1 of 2 files withdrawn, because the list does not contain them\n';
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '100', '--dry-run')).toEqual([
     0,
     `nothing was imported; an import would do this:\n${told}`,
@@ -131,8 +131,8 @@ test('an operator withdraws, lists and reinstates files by command, and previews
   write(['a', 'b', 'c']);
   expect(await run('import', list)).toEqual([
     0,
-    '0 files added, 0 updated\n1 restored to the catalogue: an earlier list did not contain them\n' +
-      '1 stay withdrawn, because a command withdrew them: "tapegate reinstate" restores them to the catalogue\n',
+    '0 files added, 0 updated\n1 withdrawn file restored to the catalogue, because the list contains them again\n' +
+      '1 file stays withdrawn, because a command withdrew them: to restore them to the catalogue, run "tapegate reinstate"\n',
   ]);
   expect(await run('reinstate', '/cli/')).toEqual([0, '1 file, 1.00 kB, restored to the catalogue\n']);
   expect(await run('import', list, '--max-withdrawn', '5')).toEqual([

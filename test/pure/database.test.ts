@@ -129,11 +129,11 @@ test.each([
   [{ ofServer: 43 }, undefined],
   [
     { ofServer: 42 },
-    'max_connections on the server leaves 42 connections, and this process needs up to 43: raise max_connections, and restart the server',
+    'max_connections on the server allows only 42 connections, but this process needs up to 43: raise max_connections, and restart the server',
   ],
   [
     { ofServer: 42, ofRole: 20 },
-    'the CONNECTION LIMIT of role "tapes" leaves 20 connections, and this process needs up to 43: run ALTER ROLE "tapes" CONNECTION LIMIT -1',
+    'the CONNECTION LIMIT of role "tapes" allows only 20 connections, but this process needs up to 43: run ALTER ROLE "tapes" CONNECTION LIMIT -1',
   ],
   [{ ofRole: 0, ofDatabase: 0, isSuperuser: true }, undefined],
 ])('the shortage of a process that needs 4 to 43 connections is reported: %o', (changes, warning) => {
@@ -142,7 +142,7 @@ test.each([
 
 test('a process without the connections that it needs while idle does not start', () => {
   expect(() => findShortage({ ...limits, ofDatabase: 3 }, { least: 4, most: 43 })).toThrow(
-    'the CONNECTION LIMIT of database "archive" leaves 3 connections, and this process needs 4: run ALTER DATABASE "archive" CONNECTION LIMIT -1',
+    'the CONNECTION LIMIT of database "archive" allows only 3 connections, but this process needs at least 4: run ALTER DATABASE "archive" CONNECTION LIMIT -1',
   );
 });
 

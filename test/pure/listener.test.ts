@@ -18,7 +18,9 @@ test.skipIf(process.getuid?.() !== 0 || process.platform !== 'linux').each([
 ])('no token goes to a port of another user at %s, also by the name %s', async (host, name) => {
   const port = await listenAs(STRANGER, host);
   const check = (url: string) => checkListener(url, {});
-  await expect(check(`http://${name}:${port}`)).rejects.toThrow(`the port belongs to user id ${STRANGER}, not to root`);
+  await expect(check(`http://${name}:${port}`)).rejects.toThrow(
+    `the program that listens there runs as user id ${STRANGER}, not as root`,
+  );
   for (const url of [`https://${name}:${port}`, `http://192.0.2.1:${port}`]) await check(url);
 });
 

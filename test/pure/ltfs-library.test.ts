@@ -79,7 +79,7 @@ describe('a cartridge', () => {
   test('stays in a drive that is not of this library', async () => {
     const bench = await makeBench();
     moveToDrive(bench, 2);
-    const says = 'the cartridge V1 is in drive 2 of the changer, which does not belong to this library';
+    const says = 'the cartridge V1 is in drive 2 of the changer, a drive that does not belong to this library';
     await expectFailure(mount(bench.library, 'V1'), VolumeError, 'TRANSIENT', says);
     expect(volumesIn(bench).drives).toEqual([null, null, 'V1']);
   });

@@ -20,8 +20,8 @@ export function register(program: Command): void {
     .option('--prefix <path>', 'archive path of <dir>', '/')
     .option('--spot <name>', 'storage spot of the files')
     .option('--volume-size <size>', 'start a new volume after this size', '100G')
-    .option('--move', 'remove each file once its tape copy has been read back in this run')
-    .option('--new-library', 'create a missing library, even if the catalogue contains volumes')
+    .option('--move', 'remove each file from <dir> after this run has read back its tape copy')
+    .option('--new-library', 'create the library if it is missing, even if the catalogue contains volumes')
     .action((dir, options) => archiveDirectory(dir, options));
 }
 
@@ -85,7 +85,7 @@ function printResult(result: ArchiveResult, isMove: boolean): void {
   printLine(`${plural(result.archived, 'file')} archived, ${formatBytes(result.bytes)}`);
   if (result.unchanged > 0) {
     printLine(
-      `${plural(result.unchanged, 'file', 'files')} already on tape, ${isMove ? 'read back' : 'according to the catalogue'}`,
+      `${plural(result.unchanged, 'file', 'files')} already on tape, ${isMove ? 'confirmed by reading their tape copies' : 'according to the catalogue'}`,
     );
   }
   if (result.skipped > 0) printLine(`${result.skipped} skipped: not regular files`);

@@ -37,7 +37,10 @@ export function register(program: Command): void {
     });
   program
     .command('rename <from> <to>')
-    .option('--in-library', 'the library finds files by path, and already has the new paths')
+    .option(
+      '--in-library',
+      'for libraries that find files by path: the files already have their new paths in the library',
+    )
     .option(...dryRunOption)
     .addHelpText('after', RENAME_HELP)
     .action(async (from, to, options) => {
@@ -53,9 +56,9 @@ export function register(program: Command): void {
 }
 
 const WITHDRAW_HELP = `
-Users who wait for a file receive the reason, unless a drive is reading it.
-Copies on disk stay there as long as a request contains them. "tapegate
-reinstate" restores withdrawn files to the catalogue.`;
+Users who wait for a file receive the reason. A file that a drive is already
+reading is still restored. Copies on disk stay there as long as a request
+contains them. "tapegate reinstate" restores withdrawn files to the catalogue.`;
 
 const RENAME_HELP = `
 Requests keep the files, and copies on disk stay where they are. Libraries that

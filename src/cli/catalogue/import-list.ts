@@ -176,7 +176,9 @@ async function findPart(manifest: string, { key, size }: ManifestFile): Promise<
     if (found.size === size) return candidate;
     throw new CommandError(`${candidate} has ${found.size} bytes, but ${manifest} requires ${size}`);
   }
-  throw new CommandError(`cannot find ${key} of ${manifest} in the manifest's directory or at ${candidates.at(-1)}`);
+  throw new CommandError(
+    `cannot find ${key}, which ${manifest} lists, in the manifest's directory or at ${candidates.at(-1)}`,
+  );
 }
 
 async function* readParts(

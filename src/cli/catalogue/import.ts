@@ -27,7 +27,7 @@ export function register(program: Command): void {
       ]),
     )
     .option('--volume <name>', 'volume of all files in the list')
-    .option('--library <name>', 'library of a new volume (default: the first one)')
+    .option('--library <name>', 'library of a new volume (default: the first library)')
     .option('--prefix <directory>', 'prefix to add to each path in a list')
     .option('--strip <directory>', 'prefix to remove from each path in a list, before --prefix')
     .option('--spot <name>', 'storage spot of the files in the list')
@@ -40,7 +40,7 @@ export function register(program: Command): void {
     .option('--complete <directory>', 'withdraw files that are below the directory but not in the list')
     .option(
       '--max-withdrawn <percent>',
-      'with --complete: fail if more files would be withdrawn (default: 5; 100: no limit)',
+      'with --complete: fail if more than this percentage of files would be withdrawn (default: 5; 100: no limit)',
       toPercent,
     )
     .option(...dryRunOption)
@@ -171,11 +171,13 @@ function printImport(
   for (const line of describeWithdrawn(result)) printLine(line);
   const { addedWithoutStage, addedWithoutCopy } = result;
   if (addedWithoutStage > 0) {
-    printLine(`${plural(addedWithoutStage, 'new file')} without a stage: stored as U, on disk at the primary path`);
+    printLine(
+      `${plural(addedWithoutStage, 'new file')} without a stage in the list: added in stage U (on disk at the primary path)`,
+    );
   }
   if (addedWithoutCopy > 0) {
     printLine(
-      `${plural(addedWithoutCopy, 'new file')} in stage A or R: stored as T, without a copy in the restore area`,
+      `${plural(addedWithoutCopy, 'new file')} listed in stage A or R: added in stage T, because the restore area contains no copy`,
     );
   }
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`skipped: ${count} ${kind}`);
@@ -184,12 +186,15 @@ function printImport(
 
 function describeWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {
   const lines: string[] = [];
-  if (withdrawn !== undefined) lines.push(`${withdrawn} of ${known} withdrawn: the list does not contain them`);
+  if (withdrawn !== undefined)
+    lines.push(`${withdrawn} of ${known} files withdrawn, because the list does not contain them`);
   if (reinstated !== undefined)
-    lines.push(`${reinstated} restored to the catalogue: an earlier list did not contain them`);
+    lines.push(
+      `${plural(reinstated, 'withdrawn file')} restored to the catalogue, because the list contains them again`,
+    );
   if (staysWithdrawn !== undefined) {
     lines.push(
-      `${staysWithdrawn} stay withdrawn, because a command withdrew them: "tapegate reinstate" restores them to the catalogue`,
+      `${plural(staysWithdrawn, 'file stays', 'files stay')} withdrawn, because a command withdrew them: to restore them to the catalogue, run "tapegate reinstate"`,
     );
   }
   return lines;

@@ -110,7 +110,7 @@ async function post(url: string, headers: Record<string, string>, body: string):
       readText(answer).then((read) => resolve({ status, headers: given, text: read }), fail);
     });
     req.on('error', fail);
-    req.setTimeout(ANSWER_MS, () => req.destroy(new Error(`no data for ${ANSWER_MS / 1000} s`)));
+    req.setTimeout(ANSWER_MS, () => req.destroy(new Error(`the server sent no data for ${ANSWER_MS / 1000} s`)));
     req.on('socket', (socket) => {
       if (!socket.connecting) return;
       const late = Object.assign(new Error(`no connection within ${CONNECT_MS / 1000} s`), { code: 'ETIMEDOUT' });
@@ -174,10 +174,12 @@ function readMediaType(value: string | null | undefined): string {
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
   if (status < 300 || status > 399 || !location) return;
   const to = URL.canParse(location, from) ? new URL(location, from).href : quote(location);
-  throw new CommandError(`${from} redirects to ${to}: if this is Tapegate, set TAPEGATE_URL to it`);
+  throw new CommandError(
+    `${from} redirects to ${to}: if Tapegate has moved there, set TAPEGATE_URL to its new address`,
+  );
 }
 
-export const UNCONFIRMED = 'the change may have been made: check before you repeat it';
+export const UNCONFIRMED = 'the server may have made the change: check before you repeat the command';
 
 const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 

@@ -95,7 +95,8 @@ export async function changeToken(
   }
 }
 
-const LOST = 'the stored tokens were not changed, because the lock expired and another command took it; log in again';
+const LOST =
+  'the stored tokens were not changed, because the lock of this command expired and another command took the lock; log in again';
 
 async function writeNext(next: string, all: StoredTokens): Promise<void> {
   const handle = await open(next, 'r+').catch((error) => {

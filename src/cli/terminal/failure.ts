@@ -59,7 +59,7 @@ const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN
 export function describeNetworkError(error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
-  const remedy = isUntrusted ? ' (NODE_EXTRA_CA_CERTS adds a private certificate authority)' : '';
+  const remedy = isUntrusted ? ' (to trust a private certificate authority, set NODE_EXTRA_CA_CERTS)' : '';
   if (codeOf(cause) === 'ERR_SSL_WRONG_VERSION_NUMBER') return 'the server does not use TLS: try http://';
   return `${messageOf(cause ?? error)}${remedy}`;
 }

@@ -61,7 +61,7 @@ function inOrder(tables: readonly Table[]): Table[] {
   const isDone = (name: string) => ordered.some((table) => table.name === name);
   while (ordered.length < tables.length) {
     const next = tables.find((table) => !isDone(table.name) && table.needs.every(isDone));
-    if (!next) throw new Error('the database has tables that refer to each other in a cycle');
+    if (!next) throw new Error('cannot copy the database: its tables reference each other in a cycle');
     ordered.push(next);
   }
   return ordered;

@@ -53,7 +53,7 @@ const variable = z.string({ error: 'must be a list of NAME=value' }).transform((
     name !== undefined && !SAFE.test(name)
       ? `must have variables whose names begin with TAPE, such as TAPE_ROOT, not ${name}`
       : name === undefined
-        ? `must be a list of NAME=value; a line of ${line.length} characters is not`
+        ? `must be a list of NAME=value, but an entry of ${line.length} characters does not have this form`
         : `must not contain the secret ${name}, which would be stored in the database: let the script read it from a file`,
   );
   return z.NEVER;
@@ -82,7 +82,7 @@ const stagingSettings = settingsOf({
   stage: script().describe('requests files'),
   poll: script().describe('reports the states of files'),
   fetch: script().describe('prints the bytes of a file'),
-  release: script().optional().describe('releases files; without it, they expire'),
+  release: script().optional().describe('releases files; without this script, staged files expire'),
   offsets: flag().default(true).describe('whether `fetch` can begin at any byte; otherwise it prints the whole file'),
   stageBatch: filesOfCall().describe('files per `stage` call'),
   pollBatch: filesOfCall().describe('files per `poll` call'),

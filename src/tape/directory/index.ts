@@ -141,7 +141,7 @@ function readFile(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   if (position === null)
-    throw new TapeError('PERMANENT', `cannot read a file without a position from the volume ${directory}`);
+    throw new TapeError('PERMANENT', `cannot read the file from the volume ${directory}: its position is unknown`);
   const file = path.join(directory, nameOf(position));
   return readFileChunks(file, signal, async (error) => {
     const problem = error instanceof TapeError ? undefined : await findProblem(directory);

@@ -143,7 +143,7 @@ export class Drive {
     const { settings, changer } = this.shop;
     const there = [...settings.drives.values()].find(({ element }) => element === at.number);
     const where = `the cartridge ${volume} is in drive ${at.number} of the changer`;
-    if (!there) throw new VolumeError('TRANSIENT', `${where}, which does not belong to this library`);
+    if (!there) throw new VolumeError('TRANSIENT', `${where}, a drive that does not belong to this library`);
     const other = new Drive(there, this.shop);
     const inUse = await other.lock(0, signal); // do not wait, because two drives could wait for each other forever
     if (!inUse) throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which another process uses`);
@@ -214,7 +214,7 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const real = table === KERNEL_TABLE ? found : await findReal(mountPoint);
   for (const { type } of [found, real].filter((mount) => mount !== undefined)) {
     if (LTFS_TYPE.test(type)) continue;
-    const message = `a file system of type ${type} is mounted at ${mountPoint}, and not LTFS (fuse): give the drive its own mountPoint`;
+    const message = `a file system of type ${type} is mounted at ${mountPoint} instead of LTFS (fuse): give the drive its own mountPoint`;
     throw new DriveError('POLICY', message);
   }
   return found !== undefined;

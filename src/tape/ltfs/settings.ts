@@ -87,7 +87,7 @@ export const ltfsSettings = settingsOf({
     .refine((drives) => Object.keys(drives).length > 0, DRIVES)
     .transform((drives, ctx) => nameDrives(drives, ctx))
     .describe('drives by name'),
-  root: directory().default('/').describe('directory on each cartridge with the files below `prefix`'),
+  root: directory().default('/').describe('directory on each cartridge that contains the files below `prefix`'),
   prefix: directory().default('/').describe('catalogue prefix that corresponds to `root`'),
   locks: file().optional().describe('directory for lock files; default: in the data directory'),
   mountTable: file().default('/proc/self/mountinfo').describe('path of the mount table'),

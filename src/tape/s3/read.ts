@@ -184,8 +184,8 @@ class ObjectRead {
 
   private hasNoTag(): TapeError {
     const name = this.calls.nameOf(this.wanted.key);
-    const text = 'S3 sends neither an ETag nor a checksum, so its parts may belong to different versions';
-    return new TapeError('TRANSIENT', `${name}: ${text}; register its checksum`);
+    const text = 'S3 sends neither an ETag nor a checksum, so parts of the file may belong to different versions';
+    return new TapeError('TRANSIENT', `${name}: ${text}; register the checksum of the file`);
   }
 
   private differs({ algorithm, value }: Expected, found: string | undefined): TapeError {

@@ -80,7 +80,7 @@ function parseJson(given: unknown): unknown {
 const filesOfCall = () => integer(1, 10_000).default(500);
 
 const given = settingsOf({
-  url: safeUrl().describe('endpoint for file data; its path precedes each file path'),
+  url: safeUrl().describe('URL for file data; Tapegate appends each file path to it'),
   pathPrefix: file().default('/').describe("prefix of this library's paths in the catalogue"),
   remotePathPrefix: file().optional().describe('prefix of the same paths at the endpoint; default `pathPrefix`'),
   discoveryUrl: safeUrl().optional().describe('discovery document of the tape API; default on the host of `url`'),
