@@ -240,7 +240,7 @@ describe('failures', () => {
       mount(bench.library, 'V1'),
       DriveError,
       'POLICY',
-      `type ext4 is mounted at ${place}, and not LTFS`,
+      `type ext4 is mounted at ${place} instead of LTFS`,
     );
     const kept = bench.mounts();
     writeFileSync(path.join(bench.state, 'mounts'), '');
@@ -250,7 +250,7 @@ describe('failures', () => {
       mount(bench.library, 'V1'),
       DriveError,
       'POLICY',
-      `type proc is mounted at ${place}, and not LTFS`,
+      `type proc is mounted at ${place} instead of LTFS`,
     );
     expect([kept, bench.mounts(), existsSync('/proc/self')]).toEqual([table, '', true]);
   });
