@@ -34,7 +34,7 @@ export async function adoptQuotas(ctx: Context, client: PoolClient, adopting: Ad
     const quota = readQuota(row, adopting);
     if (!quota) continue;
     if (seen.has(quota.user)) {
-      const here = 'the first quota, which gets the requests of both';
+      const here = 'only the first quota, with the requests of both quotas';
       adopting.report({ kind: 'quota-twice', thing: quota.user, there: `another quota, ${row.id}`, here });
       continue;
     }
@@ -60,7 +60,7 @@ function readQuota(row: SourceQuota, { report }: Adopting): Quota | undefined {
     const size = checkBytes('size', BigInt(row.size ?? ''));
     const id = idOf(row.id);
     if (id === null) {
-      const here = `another id: Tapegate accepts ids up to ${LAST_ADOPTED_ID}`;
+      const here = `a new id, because Tapegate accepts ids only up to ${LAST_ADOPTED_ID}`;
       report({ kind: 'quota-id', thing: user, there: row.id, here });
     }
     const quota = { id, user, size, email: '', notes: (row.notes ?? '').replaceAll('\0', '') };

@@ -122,7 +122,7 @@ export async function reportRefusedIds(client: PoolClient, { report }: Adopting)
   const bound = `Tapegate accepts ids from 0 to ${LAST_ADOPTED_ID}`;
   for (const { id, isLast } of rows) {
     const there = isLast ? 'the last request id' : 'a request';
-    const here = isLast ? `ignored: ${bound}; new ids follow the largest adopted one` : `nothing: ${bound}`;
+    const here = isLast ? `ignored: ${bound}; new ids follow the largest adopted id` : `nothing: ${bound}`;
     report({ kind: 'request-refused', thing: id, there, here });
   }
 }

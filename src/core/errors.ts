@@ -147,7 +147,10 @@ export class ForbiddenError extends UserError {
 
 export class EventsGoneError extends UserError {
   constructor(after: bigint, last: bigint) {
-    super('EVENTS_GONE', `events up to ${last} are no longer stored: subscribe without after, not after ${after}`);
+    super(
+      'EVENTS_GONE',
+      `events up to ${last} are no longer stored, so a subscription cannot start after event ${after}: subscribe without "after"`,
+    );
   }
 }
 

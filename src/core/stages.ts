@@ -31,13 +31,13 @@ export const moves = [
     why: 'the checksum of the tape copy is confirmed',
   },
   { from: 'ONDISK', to: 'ONTAPE', by: 'archive, import', why: 'the primary disk copy is removed' },
-  { from: 'ONTAPE', to: 'RESTORING', by: 'engine', why: 'its recall starts' },
+  { from: 'ONTAPE', to: 'RESTORING', by: 'engine', why: 'a recall of the file starts' },
   { from: 'RESTORING', to: 'RESTORED', by: 'engine', why: 'the file is complete, verified and at its path' },
   {
     from: 'RESTORING',
     to: 'ONTAPE',
     by: 'engine, import',
-    why: 'its recall ended without restoring it, or no recall exists',
+    why: 'the recall of the file ended without restoring the file, or no recall exists',
   },
   {
     from: 'RESTORING',
@@ -49,13 +49,13 @@ export const moves = [
     from: 'RESTORED',
     to: 'ONTAPE',
     by: 'engine, import, doctor',
-    why: 'no request needs the file any more, its version is stale, or its copy is missing',
+    why: 'no request needs the file any more, or the copy is stale or missing',
   },
   {
     from: 'UNVERIFIED',
     to: 'ONTAPE',
     by: 'engine, import, doctor',
-    why: 'its changed or unrecorded copy in the restore area is missing, or its version is stale',
+    why: 'the changed or unrecorded copy in the restore area is missing or stale',
   },
   {
     from: 'UNVERIFIED',
@@ -63,13 +63,13 @@ export const moves = [
     by: 'doctor',
     why: 'an operator has confirmed that Tapegate wrote the unrecorded file with the same bytes at its path',
   },
-  { from: 'ONDISK', to: 'UNVERIFIED', by: 'import', why: 'it was changed on disk' },
-  { from: 'RESTORED', to: 'UNVERIFIED', by: 'engine', why: 'it was changed in the restore area' },
+  { from: 'ONDISK', to: 'UNVERIFIED', by: 'import', why: 'the file was changed on disk' },
+  { from: 'RESTORED', to: 'UNVERIFIED', by: 'engine', why: 'the copy in the restore area was changed' },
   {
     from: 'ONTAPE',
     to: 'UNVERIFIED',
     by: 'engine',
-    why: 'its copy in the restore area was changed before it could be removed',
+    why: 'the copy in the restore area was changed before Tapegate could remove the copy',
   },
 ] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];
 

@@ -93,10 +93,11 @@ export class ClockWatch {
     const { readings, suspension } = await this.read();
     const own = readings.find(({ boot }) => boot === this.boot);
     if (!this.isJudged) this.judge(readings, suspension);
-    else if (this.madeAt !== undefined && own?.madeAt !== this.madeAt) this.accept('an operator has confirmed it');
+    else if (this.madeAt !== undefined && own?.madeAt !== this.madeAt)
+      this.accept('an operator has confirmed the time');
     this.madeAt = own?.madeAt;
     if (clock.aheadSeconds !== 0 && this.isSettled(clock.aheadSeconds, own))
-      this.accept('it has been steady since the jump');
+      this.accept('the clock has been steady since the jump');
     const isSuspended = suspension.isSuspended && !(await this.release(suspension));
     if (clock.aheadSeconds !== 0) await this.report(suspension, own);
     else if (!suspension.isSuspended && !(own && this.isRecent(own))) await this.record(own);

@@ -162,7 +162,7 @@ export async function recordForeignDirectories(ctx: Context, path: string, probl
  */
 export function fenceRestored(asOf: string): Sql {
   return sql`UPDATE site_identity SET identity = ${randomUUID()}::uuid, database = ${randomUUID()}::uuid, location = NULL,
-      is_stamping = false, problem = NULL, fenced = ${`it was restored from a backup of ${asOf}`}`;
+      is_stamping = false, problem = NULL, fenced = ${`the database was restored from a backup of ${asOf}`}`;
 }
 
 /**

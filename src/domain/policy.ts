@@ -130,19 +130,19 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this' },
   ask: {
     roles: ['user', 'operator', 'service', 'legacy'],
-    what: 'request files: it has no quota',
+    what: 'request files: this caller has no quota',
   },
-  change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may only read' },
+  change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: this caller may only read' },
   // a service may use quotas, but may not give other users access to them
   manage: {
     roles: ['user', 'operator'],
-    what: "manage members and webhooks: this requires a user's or an operator's token",
+    what: "manage members and webhooks: a user's or an operator's token is required",
   },
-  look: { roles: ['viewer', 'operator'], what: "read this: it requires a viewer's or an operator's token" },
-  operate: { roles: ['operator'], what: "do this: it requires an operator's token" },
+  look: { roles: ['viewer', 'operator'], what: "read this: a viewer's or an operator's token is required" },
+  operate: { roles: ['operator'], what: "do this: an operator's token is required" },
 };
 
-const READ_ONLY = 'do this: its token may only read, without the rights of an operator';
+const READ_ONLY = 'do this: the token allows only reading, without the rights of an operator';
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];

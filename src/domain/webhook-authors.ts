@@ -27,7 +27,7 @@ export function disableWebhooksOf(ctx: Context, { quota, kind, name }: Manager, 
       AND w.disabled_at IS NULL AND ${isAuthor} AND ${lost}`;
 }
 
-const LOST_RIGHTS = "its author may no longer receive the webhook's events";
+const LOST_RIGHTS = 'the user who created the webhook may no longer receive its events';
 
 /** Disables an operator's webhooks after a token was revoked, unless the operator has another valid token. */
 export function disableWebhooksOfToken(ctx: Context, tokenId: number): Sql {

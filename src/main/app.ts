@@ -212,10 +212,7 @@ function mountTransferTools(
     const shares = new Shares(what, { all, one: Math.floor(all / 2) });
     return (req: Request) => shares.take(limitKey(req));
   };
-  const [enter, enterDirectory] = [
-    shareOf('files that are read', downloads),
-    shareOf('directories that are listed', longLists),
-  ];
+  const [enter, enterDirectory] = [shareOf('file downloads', downloads), shareOf('directory listings', longLists)];
   app.use(WEBDAV_ROOT, createBytesHandler(contextFor, { copies, enter, enterDirectory }));
 }
 

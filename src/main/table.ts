@@ -182,7 +182,7 @@ export const commandFiles = {
       {
         'doctor [options]': {
           line: 'Compare the database with the restore disks',
-          help: 'Compare the database with its counters and the restore disks, and report differences as findings.',
+          help: 'Check the counters in the database, compare the database with the restore disks, and report differences as findings.',
         },
       },
     ],

@@ -450,5 +450,5 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
 export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
   const record = await readOwner(root);
   const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));
-  return problem && `${problem}: if the other one no longer exists, remove ${path.join(root, ownerName)}`;
+  return problem && `${problem}: if that Tapegate no longer exists, remove ${path.join(root, ownerName)}`;
 }

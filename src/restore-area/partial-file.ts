@@ -180,7 +180,7 @@ async function createNew(directory: Directory, name: string, mode: number): Prom
 }
 
 function inTheWay(directory: Directory, name: string): Error {
-  const message = `${path.join(directory.path, name)} is at the path of a partial file; remove it`;
+  const message = `${path.join(directory.path, name)} is not a partial file, but has the name of one: remove it`;
   return Object.assign(new Error(message), { code: 'EEXIST' });
 }
 

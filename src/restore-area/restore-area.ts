@@ -136,14 +136,16 @@ export async function openExisting(root: string, dir: string): Promise<Directory
   const handle = await openUncached(wanted, root).catch(async (error: unknown) => {
     const inTheWay = await findInTheWay(wanted, codeOf(error));
     if (inTheWay === undefined) throw error;
-    throw new TapeError('POLICY', `${inTheWay} is at the path of the directory ${wanted}`, { cause: error });
+    throw new TapeError('POLICY', `cannot open the directory ${wanted}: the path leads to ${inTheWay}`, {
+      cause: error,
+    });
   });
   try {
     const fdPath = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : wanted;
     const real = HAS_FD_PATHS ? await readlink(fdPath) : await realpath(wanted);
     if (real === removedPath(wanted)) throw justRemoved(wanted);
     if (real !== wanted) {
-      throw new TapeError('POLICY', `the directory ${wanted} leads through a link to ${real}`);
+      throw new TapeError('POLICY', `the path of the directory ${wanted} leads through a link to ${real}`);
     }
     return { fdPath, handle, path: wanted, root };
   } catch (error) {

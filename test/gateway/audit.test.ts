@@ -263,7 +263,7 @@ test.each(Object.entries(changes))('%s is audited once, or refused and not done'
   expect(await readEverything()).toEqual(before);
 
   if (!['revokeToken', 'removeQuota', 'purgeUser', 'repairFindings'].includes(operation)) {
-    await expect(run(revoked)).rejects.toThrow('its token is no longer valid');
+    await expect(run(revoked)).rejects.toThrow('the token is no longer valid');
     expect(await readEverything()).toEqual(before);
   }
 

@@ -208,7 +208,7 @@ test.each([
     await revokeToken(app.ctx, token.id);
     return { ended };
   });
-  expect(await asked.ended).toMatch(/cut off|its token is no longer valid/);
+  expect(await asked.ended).toMatch(/cut off|the token is no longer valid/);
   const rows = await waitFor('the refusal to be recorded', async () => {
     await app.ctx.refusals.settle();
     const answer = await app.ctx.db.pool.query('SELECT result FROM audit WHERE token_id = $1', [token.id]);

@@ -270,7 +270,7 @@ test('old events are removed, and a client that resumes after one of them must s
 
   await pruneIn(31);
   expect(await countEvents()).toEqual({ events: 0, batches: 1 });
-  const message = `events up to ${newest} are no longer stored: subscribe without after, not after ${middle}`;
+  const message = `events up to ${newest} are no longer stored, so a subscription cannot start after event ${middle}: subscribe without "after"`;
   expect(await drain(watch(middle))).toMatchObject([{ errors: [{ message, extensions: { code: 'EVENTS_GONE' } }] }]);
   const [resumed, anew] = [watch(newest), watch()];
   expect((await take(anew, 1))[0]?.requestProgress).toMatchObject({ state: 'QUEUED', eventId: String(newest) });

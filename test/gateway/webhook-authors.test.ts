@@ -29,7 +29,7 @@ async function readReasons(...ids: number[]): Promise<Record<number, string | nu
   return Object.fromEntries(known.map(({ id, disabledReason }) => [id, disabledReason]));
 }
 
-const LOST = "its author may no longer receive the webhook's events";
+const LOST = 'the user who created the webhook may no longer receive its events';
 
 test.each(['is removed', 'becomes a plain member'])('the webhook of a manager who %s is disabled', async (what) => {
   const bob = { quota: 'lab', kind: 'USER', name: 'bob' } as const;

@@ -134,7 +134,7 @@ test('a backup taken under writes is restored whole, and no id of a lost object 
   expect({ code: put.code, stderr: put.stderr }).toEqual({ code: 0, stderr: '' });
   const { nextRequestId } = JSON.parse(put.stdout);
   expect(readdirSync(dataDir).filter((name) => name.startsWith('restore-'))).toEqual([]);
-  expect((await run('doctor', '--adopt')).stderr).toContain('this Tapegate is fenced: it was restored from a backup');
+  expect((await run('doctor', '--adopt')).stderr).toContain('this Tapegate is fenced: the database was restored from a backup');
   expect(await run('takeover', '--yes')).toMatchObject({ code: 0 });
   const doctor = await run('doctor', '--adopt');
   // the doctor removes the two copies of `after`
@@ -404,7 +404,7 @@ test('a database that was restored with other tools continues with ids beyond al
     expect(last).toContain(`the database in DATABASE_URL is restored to the state of ${asOf}\n`);
     expect(last).toContain('no id is left for new requests');
     const { rows } = await client.query('SELECT fenced FROM site_identity');
-    expect(rows).toEqual([{ fenced: `it was restored from a backup of ${asOf}` }]);
+    expect(rows).toEqual([{ fenced: `the database was restored from a backup of ${asOf}` }]);
   } finally {
     await client.end();
     await database.drop();

@@ -274,7 +274,8 @@ test('a volume is suspended after three bad files in a row: its files wait, and 
     throw new TapeError('MEDIA', `no block at ${position}`);
   };
   const id = await requestVolume('WORN', 6);
-  const reason = /^3 consecutive files could not be read from it, the last of them \/WORN\/\d: no block at \d$/;
+  const reason =
+    /^3 consecutive files could not be read from this volume, the last of them \/WORN\/\d: no block at \d$/;
   expect(await waitForHold('WORN')).toMatchObject({
     kind: 'VOLUME',
     mode: 'IMMEDIATE',

@@ -152,7 +152,7 @@ test('a caller who is no operator is refused before anything is sent', async () 
   }
   const env = { ...afar, TAPEGATE_TOKEN: secret };
   expect(await runCli(['import', '-'], { env, stdin: rowsOf('none', 20_000) })).toEqual(
-    refused(1, `"ann" may not do this: it requires an operator's token`),
+    refused(1, `"ann" may not do this: an operator's token is required`),
   );
   expect(await countFiles('none')).toBe(0);
 });

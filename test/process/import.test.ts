@@ -155,7 +155,8 @@ test('a row changes the stage of a file if that is allowed, and is refused if no
   const bad = changes.filter((change) => changeOf(change) === undefined);
   await expect(importChanges(bad)).rejects.toMatchObject({
     faults: bad.map(
-      ({ from, to }, n) => `line ${n + 2}: a file cannot move from ${stageLetters[from]} to ${stageLetters[to]}`,
+      ({ from, to }, n) =>
+        `line ${n + 2}: the stage of a file cannot change from ${stageLetters[from]} to ${stageLetters[to]}`,
     ),
   });
   const good = changes.filter((change) => changeOf(change) !== undefined);
@@ -259,7 +260,7 @@ test.each<[string, string | Uint8Array, string | RegExp]>([
   [
     'a file that cannot move so',
     'path,size,stage\n/there/already,1,U',
-    refusal('line 2: a file cannot move from T to U'),
+    refusal('line 2: the stage of a file cannot change from T to U'),
   ],
   [
     'a path that occurs twice',

@@ -121,7 +121,7 @@ describe('a site with one engine', () => {
     const record = { identity, epoch: identity, number: 1, host: 'far', at: '2026-11-29T12:00:00' };
     writeFileSync(path.join(mountpoint, ownerName), JSON.stringify(record));
     await expect(addDisk(site.app.ctx, { mountpoint, size: 10n, mark: true })).rejects.toThrow(
-      /belongs to another Tapegate, last used at 2026-11-29T12:00:00Z on far: if the other one no longer exists, remove /,
+      /belongs to another Tapegate, last used at 2026-11-29T12:00:00Z on far: if that Tapegate no longer exists, remove /,
     );
   });
 
@@ -197,9 +197,9 @@ describe('a backup that is restored beside production', () => {
     const file = path.join(dataDir, 'restore/one');
     const inCopy = (...args: string[]) => runCli(args, { env: copyEnv });
     expect(JSON.parse((await inCopy('status', '--json')).stdout).fence).toBe(
-      `it was restored from a backup of ${asOf}`,
+      `the database was restored from a backup of ${asOf}`,
     );
-    expect(copy.stdout()).toContain(`fenced     it was restored from a backup of ${asOf}`);
+    expect(copy.stdout()).toContain(`fenced     the database was restored from a backup of ${asOf}`);
     await makeRequest(copy, {
       quota: 'alice',
       files: ['/one'],
@@ -216,7 +216,7 @@ describe('a backup that is restored beside production', () => {
       expect([args, code, stderr]).toEqual([
         args,
         1,
-        expect.stringContaining('this Tapegate is fenced: it was restored'),
+        expect.stringContaining('this Tapegate is fenced: the database was restored'),
       ]);
     }
     expect(await inCopy('doctor')).toMatchObject({ code: 1, stdout: expect.stringContaining('fenced: this Tapegate') });

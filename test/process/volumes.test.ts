@@ -97,7 +97,7 @@ test('a move keeps restored copies, and their checksum detects a damaged new car
     const again = await makeRequest(app, { quota: 'alice', files: ['/unchecked/2'] });
     await waitFor('the read of the new cartridge', async () => readsOf('B3') > 0);
     await waitFor('the error', async () =>
-      (await readTries(app, again))['/unchecked/2']?.lastError?.includes('its first restore computed'),
+      (await readTries(app, again))['/unchecked/2']?.lastError?.includes('the first restore of the file computed'),
     );
   });
 });

@@ -95,9 +95,9 @@ describe('a request with a quota', () => {
       'is refused to a viewer',
       buildCaller(['viewer'], { acts: none }),
       'ann',
-      /^FORBIDDEN: .*request files: it has no quota/,
+      /^FORBIDDEN: .*request files: this caller has no quota/,
     ],
-    ['is refused to a read-only caller', reader, 'ann', /^FORBIDDEN: .*its token may only read/],
+    ['is refused to a read-only caller', reader, 'ann', /^FORBIDDEN: .*the token allows only reading/],
   ])('%s', (_what, caller, user, expected) => {
     expect(refusalOf(() => allow(asking(caller), 'createRequest', user))).toMatch(expected);
   });
@@ -120,7 +120,7 @@ describe('a change of the members of a quota', () => {
     [
       'is refused to a service first',
       buildCaller(['service']),
-      /^FORBIDDEN: .*requires a user's or an operator's token/,
+      /^FORBIDDEN: .*a user's or an operator's token is required/,
     ],
   ])('%s', (_what, caller, expected) => {
     expect(refusalOf(() => allowManage(asking(caller), 'setMember', 'lab'))).toMatch(expected);
@@ -140,8 +140,12 @@ describe('a change of a request', () => {
       acting('ann', { roles: new Set(['service']) }),
       /^FORBIDDEN/,
     ],
-    ['is refused to a read-only caller', seeing('lab', { isReadOnly: true }), /^FORBIDDEN: .*its token may only read/],
-    ['is refused to a viewer', buildCaller(['viewer']), /^FORBIDDEN: .*change requests: it may only read/],
+    [
+      'is refused to a read-only caller',
+      seeing('lab', { isReadOnly: true }),
+      /^FORBIDDEN: .*the token allows only reading/,
+    ],
+    ['is refused to a viewer', buildCaller(['viewer']), /^FORBIDDEN: .*change requests: this caller may only read/],
   ])('%s', (_what, caller, expected) => {
     expect(refusalOf(() => allowChange(asking(caller), 'cancelRequest', request))).toMatch(expected);
   });

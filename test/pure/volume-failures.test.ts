@@ -43,7 +43,7 @@ test('the third bad file in a row suspends its volume with the reason', () => {
     'V',
     [1n, 2n, 3n].map((id) => buildRecall(id)),
   );
-  const reason = '3 consecutive files could not be read from it, the last of them /3: no block';
+  const reason = '3 consecutive files could not be read from this volume, the last of them /3: no block';
   expect(judge([bad(1n), bad(2n), bad(3n)])).toBe(reason);
 });
 

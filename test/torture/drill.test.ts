@@ -83,7 +83,7 @@ test('a restored copy beside production changes and sends nothing until it takes
   symlinkSync(library, path.join(copyDir, 'library')); // the same tapes
 
   const copy = await startServer('start', { env: copyEnv });
-  expect(await readFence(copy)).toContain('it was restored from a backup');
+  expect(await readFence(copy)).toContain('the database was restored from a backup');
   await cancel(copy, cancelled);
   const [live, liveInCopy] = [new Map<number, number>(), new Map<number, number>()];
   const cancelOldest = async (gateway: Gateway, requests: Map<number, number>, most: number) => {

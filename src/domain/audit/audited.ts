@@ -141,7 +141,7 @@ function checkValid(ctx: Context): void {
 }
 
 const noLongerValid = ({ caller }: Context) =>
-  new ForbiddenError(caller.name, 'change anything: its token is no longer valid');
+  new ForbiddenError(caller.name, 'make changes: the token is no longer valid');
 
 export function recordRefusal(ctx: Context, action: AuditedAction, code: string): void {
   ctx.refusals.record(ctx.caller, action, code);

@@ -260,7 +260,7 @@ async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: s
   const { files = 0, path = null } = rows[0] ?? {};
   if (files === 0) return;
   throw new InUseError(
-    `volume ${quote(name)} is retired, and still has ${plural(files, 'file')} that were read or changed meanwhile, such as ${quote(path ?? '')}: retire it again`,
+    `volume ${quote(name)} is retired, and still has ${plural(files, 'file')} that were read or changed meanwhile, such as ${quote(path ?? '')}: retire the volume again`,
   );
 }
 

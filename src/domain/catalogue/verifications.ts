@@ -170,4 +170,4 @@ export async function verifyAgain(ctx: Context, { match: given, staged }: Verify
   });
 }
 
-const TO_BE_READ = 'it is waiting to be read back: its library stages it when no recall needs the library';
+const TO_BE_READ = 'the file is waiting to be read back: the library stages the file when no recall needs the library';

@@ -312,7 +312,7 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
     ({ line, from, to, sizes, old, fresh }) =>
       sizes
         ? `line ${line}: the size cannot change from ${old} to ${fresh} bytes while the file is in the restore area`
-        : `line ${line}: a file cannot move from ${stageLetters[from]} to ${stageLetters[to]}`,
+        : `line ${line}: the stage of a file cannot change from ${stageLetters[from]} to ${stageLetters[to]}`,
   );
 }
 

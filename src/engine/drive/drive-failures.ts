@@ -190,7 +190,7 @@ export class VolumeFailures {
     this.badFiles.set(volume, bad);
     if (bad.size < MAX_BAD_FILES) return undefined;
     this.badFiles.delete(volume);
-    return `${bad.size} consecutive files could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
+    return `${bad.size} consecutive files could not be read from this volume, the last of them ${recall.path}: ${outcome.error}`;
   }
 }
 

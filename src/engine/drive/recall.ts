@@ -379,7 +379,7 @@ class RecalledCopy {
     const isUnseen = !(await this.discard());
     this.work.ctx.log.warn(
       { path: recall.logicalPath },
-      `${recall.mountpoint}${recall.path} has the same bytes, but Tapegate did not write it; keeping it`,
+      `${recall.mountpoint}${recall.path} has the same bytes as the tape copy, but Tapegate did not write this file; keeping the file`,
     );
     return { fileId: recall.fileId, kind: 'existing', ...sums, mtimeNs, ctimeNs, isUnseen };
   }
@@ -458,7 +458,8 @@ class RecalledCopy {
 
 function describeDifference(recall: RunningRecall, { kind, found, expected }: Mismatch): string {
   const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
-  const source = kind === 'checksum' && recall.isChecksumTaken ? 'its first restore computed' : 'the catalogue says';
+  const source =
+    kind === 'checksum' && recall.isChecksumTaken ? 'the first restore of the file computed' : 'the catalogue says';
   return `the tape copy has ${has}, and ${source} ${expected}: ${recall.logicalPath}`;
 }
 

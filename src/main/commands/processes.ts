@@ -252,7 +252,7 @@ function announce(
     ...(isService ? [] : directories),
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
     ...(hasEngine ? [] : [NO_ENGINE]),
-    ...(fence === null ? [] : [`  fenced     ${fence}; it changes nothing until "tapegate takeover"`]),
+    ...(fence === null ? [] : [`  fenced     ${fence}; Tapegate changes nothing until you run "tapegate takeover"`]),
     auth.has('open') ? OPEN_ACCESS : `  access     ${[...auth].join(', ')} (TAPEGATE_AUTH)`,
     '',
   ];
