@@ -134,7 +134,9 @@ test('a backup taken under writes is restored whole, and no id of a lost object 
   expect({ code: put.code, stderr: put.stderr }).toEqual({ code: 0, stderr: '' });
   const { nextRequestId } = JSON.parse(put.stdout);
   expect(readdirSync(dataDir).filter((name) => name.startsWith('restore-'))).toEqual([]);
-  expect((await run('doctor', '--adopt')).stderr).toContain('this Tapegate is fenced: the database was restored from a backup');
+  expect((await run('doctor', '--adopt')).stderr).toContain(
+    'this Tapegate is fenced: the database was restored from a backup',
+  );
   expect(await run('takeover', '--yes')).toMatchObject({ code: 0 });
   const doctor = await run('doctor', '--adopt');
   // the doctor removes the two copies of `after`
