@@ -21,7 +21,7 @@ export type RequestState = sent.RequestState;
 export type Request = sent.RequestFragment;
 export type RequestInDetail = NonNullable<sent.RequestQuery['request']>;
 export type RequestFile = NonNullable<sent.RequestFilesQuery['request']>['files']['edges'][number]['node'];
-export type TapeFile = sent.FilesQuery['tapeFiles']['edges'][number]['node'];
+export type TapeFile = NonNullable<sent.FilesQuery['tapeFiles']>['edges'][number]['node'];
 export type Quota = NonNullable<sent.QuotaQuery['quota']>;
 export type Progress = sent.ProgressSubscription['requestProgress'];
 export type Estimate = Extract<sent.EstimateQuery['estimateRequest'], { mounts: number }>;
@@ -59,7 +59,8 @@ export class Client {
 
   /** Estimates a request, without creating it. */
   async estimate(input: sent.CreateRequestInput): Promise<Estimate> {
-    return unlessRefused<Estimate>((await this.ask<sent.EstimateQuery>(sent.EstimateText, { input })).estimateRequest);
+    const { estimateRequest } = await this.ask<sent.EstimateQuery>(sent.EstimateText, { input });
+    return unlessRefused<Estimate>(present(estimateRequest));
   }
 
   /** @returns undefined if it does not exist, or the caller may not see it */
@@ -190,15 +191,22 @@ export class Client {
     pageOf: (data: Data) => {
       pageInfo: { hasNextPage: boolean; endCursor: string | null };
       edges: readonly { node: Node }[];
-    },
+    } | null,
   ): AsyncGenerator<Node> {
     for (let after: string | null = null; ; ) {
-      const page = pageOf(await this.ask<Data>(document, { ...variables, first: PAGE, after }));
-      for (const { node } of page.edges) yield node;
-      if (!page.pageInfo.hasNextPage) return;
-      after = page.pageInfo.endCursor;
+      const answer: Data = await this.ask<Data>(document, { ...variables, first: PAGE, after });
+      const { edges, pageInfo } = present(pageOf(answer));
+      for (const { node } of edges) yield node;
+      if (!pageInfo.hasNextPage) return;
+      after = pageInfo.endCursor;
     }
   }
+}
+
+/** Returns a field that is null only if its query failed. `ask` has already thrown the error of a failed query. */
+function present<Value>(value: Value | null): Value {
+  if (value === null) throw new TypeError('the gateway returned null without an error');
+  return value;
 }
 
 /** The successful part of a result type. */

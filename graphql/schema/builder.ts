@@ -199,6 +199,9 @@ export function describeValues<Name extends string>(texts: Record<Name, string>,
   return Object.fromEntries(entries) as Record<Name, { description: string }>;
 }
 
+/** Returns the names of a connection and its edges: `RequestConnection` and `RequestEdge`. */
+export const connectionOf = (node: string) => [{ name: `${node}Connection` }, { name: `${node}Edge` }] as const;
+
 /** Computes the query cost of a connection from its page size. Pothos multiplies the costs of nested lists. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };

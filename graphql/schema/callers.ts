@@ -9,7 +9,16 @@ import { listAudit } from '../../src/domain/audit/lists.js';
 import { readDefaultQuota } from '../../src/domain/stage-requests/stage-requests.js';
 import type { LegacyUse } from '../../src/generated/prisma/client.js';
 import type { TokenRole } from '../../src/generated/prisma/enums.js';
-import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
+import {
+  bigInt,
+  builder,
+  connectionOf,
+  describeValues,
+  nullable,
+  pageComplexity,
+  time,
+  timeOrNull,
+} from './builder.js';
 import { isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
@@ -158,6 +167,7 @@ const KindType = builder.enumType('AuditKind', {
 });
 
 const AuditType = builder.prismaObject('Audit', {
+  name: 'AuditEntry',
   description: 'An audit entry: a change, or a rejected attempt to make one.',
   fields: (t) => ({
     at: t.expose('at', time('When the change or attempt was made.')),
@@ -200,34 +210,46 @@ builder.queryFields((t) => ({
       'Returns the caller of this query. If the query contains a token, checks the token even if the site does not require authentication.',
     resolve: (_root, _args, ctx) => showCaller(ctx),
   }),
-  tokens: t.connection({
-    type: TokenType,
-    description: 'Returns all API tokens, oldest first, including expired and revoked ones. For operators.',
-    complexity: pageComplexity,
-    resolve: (_root, args, ctx) => resolveIdPage(args, 'Token', (page) => listTokens(ctx, page)),
-  }),
-  legacyUses: t.connection({
-    type: LegacyUseType,
-    description:
-      'Returns unauthenticated REST calls from the last 90 days, latest first. Tapegate records these calls only while `TAPEGATE_AUTH` contains `legacy`.',
-    complexity: pageComplexity,
-    resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
-  }),
-  audit: t.prismaConnection({
-    type: AuditType,
-    cursor: 'id',
-    description: 'Returns the audit log, oldest entry first.',
-    complexity: pageComplexity,
-    args: {
-      who: t.arg.string({ description: "Filters by the caller's name." }),
-      operation: t.arg.string({ description: 'Filters by operation. An unknown operation is an error.' }),
-      objectKind: t.arg({ type: KindType, description: 'Filters by object type.' }),
-      object: t.arg.string({ description: "Filters by the object's exact id or name." }),
-      since: t.arg(time('Returns only entries at or after this time.')),
-      until: t.arg(time('Returns only entries before this time.')),
+  tokens: t.connection(
+    {
+      type: TokenType,
+      nullable: true,
+      description: 'Returns all API tokens, oldest first, including expired and revoked ones. For operators.',
+      complexity: pageComplexity,
+      resolve: (_root, args, ctx) => resolveIdPage(args, 'Token', (page) => listTokens(ctx, page)),
     },
-    totalCount: (_root, args, ctx) => listAudit(ctx, args, ctx.reader).count(),
-    resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'id', isKey: isBigInt }, listAudit(ctx, args, ctx.reader).page),
-  }),
+    ...connectionOf('Token'),
+  ),
+  legacyUses: t.connection(
+    {
+      type: LegacyUseType,
+      nullable: true,
+      description:
+        'Returns unauthenticated REST calls from the last 90 days, latest first. Tapegate records these calls only while `TAPEGATE_AUTH` contains `legacy`.',
+      complexity: pageComplexity,
+      resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
+    },
+    ...connectionOf('LegacyUse'),
+  ),
+  audit: t.prismaConnection(
+    {
+      type: AuditType,
+      nullable: true,
+      cursor: 'id',
+      description: 'Returns the audit log, oldest entry first.',
+      complexity: pageComplexity,
+      args: {
+        who: t.arg.string({ description: "Filters by the caller's name." }),
+        operation: t.arg.string({ description: 'Filters by operation. An unknown operation is an error.' }),
+        objectKind: t.arg({ type: KindType, description: 'Filters by object type.' }),
+        object: t.arg.string({ description: "Filters by the object's exact id or name." }),
+        since: t.arg(time('Returns only entries at or after this time.')),
+        until: t.arg(time('Returns only entries before this time.')),
+      },
+      totalCount: (_root, args, ctx) => listAudit(ctx, args, ctx.reader).count(),
+      resolve: (query, _root, args, ctx) =>
+        readListPage(query, { name: 'id', isKey: isBigInt }, listAudit(ctx, args, ctx.reader).page),
+    },
+    ...connectionOf('AuditEntry'),
+  ),
 }));

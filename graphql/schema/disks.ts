@@ -10,7 +10,7 @@ import {
   resizeDisk,
 } from '../../src/domain/disks/disks.js';
 import { type ComparisonProgress, readComparisons } from '../../src/domain/disks/renumbered.js';
-import { bigInt, bigIntOrNull, builder, nullable, pageComplexity } from './builder.js';
+import { bigInt, bigIntOrNull, builder, connectionOf, nullable, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
 
@@ -65,14 +65,19 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
 });
 
 builder.queryFields((t) => ({
-  restoreDisks: t.prismaConnection({
-    type: 'RestoreDisk',
-    cursor: 'id',
-    description: 'Returns all restore disks in the order in which they were added.',
-    complexity: pageComplexity,
-    totalCount: (_root, _args, ctx) => listDisksByPage(ctx).count(),
-    resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDisksByPage(ctx).page),
-  }),
+  restoreDisks: t.prismaConnection(
+    {
+      type: 'RestoreDisk',
+      nullable: true,
+      cursor: 'id',
+      description: 'Returns all restore disks in the order in which they were added.',
+      complexity: pageComplexity,
+      totalCount: (_root, _args, ctx) => listDisksByPage(ctx).count(),
+      resolve: (query, _root, _args, ctx) =>
+        readListPage(query, { name: 'id', isKey: isInt }, listDisksByPage(ctx).page),
+    },
+    ...connectionOf('RestoreDisk'),
+  ),
 }));
 
 const ResizeDiskInput = builder.inputType('ResizeDiskInput', {

@@ -61,13 +61,14 @@ builder.queryFields((t) => ({
   doctorFindings: t.connection(
     {
       type: FindingType,
+      nullable: true,
       description:
         'Returns inconsistencies in the database, grouped by kind. Supports only `first` and `after`. The search for a page stops after about 20 s, so a page may be short or empty even if `hasNextPage` is true. For operators.',
       complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
       resolve: async (_root, args, ctx) => toConnection(args, await listFindings(ctx, readPage(args), ctx.reader)),
     },
     {
-      name: 'QueryDoctorFindingsConnection',
+      name: 'DoctorFindingConnection',
       fields: (t) => ({
         examined: t.field({
           type: ExaminedRowsType,
@@ -83,6 +84,7 @@ builder.queryFields((t) => ({
         }),
       }),
     },
+    { name: 'DoctorFindingEdge' },
   ),
 }));
 

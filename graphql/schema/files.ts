@@ -427,6 +427,7 @@ builder.queryFields((t) => ({
   tapeFiles: t.connection(
     {
       type: TapeFileType,
+      nullable: true,
       description: 'Returns tape files in path order.',
       complexity: pageComplexity,
       args: {
@@ -447,6 +448,7 @@ builder.queryFields((t) => ({
       },
     },
     {
+      name: 'TapeFileConnection',
       fields: (f) => ({
         totalCount: f.int({ resolve: async (page) => (await (page as FilesPage).counted()).count }),
         isCountEstimated: f.boolean({
@@ -458,9 +460,11 @@ builder.queryFields((t) => ({
         }),
       }),
     },
+    { name: 'TapeFileEdge' },
   ),
   directory: t.field({
     type: DirectoryType,
+    nullable: true,
     complexity: DIRECTORY_COMPLEXITY,
     description:
       'Returns the entries directly below a directory that the caller may list. The cost does not depend on the number of files below the directory. A directory without files has no entries.',

@@ -12,7 +12,16 @@ import {
 import { listLibraries, type RequestUsage, readSettings, readUsage } from '../../src/domain/libraries/libraries.js';
 import { type KeptCopy, readStagingFigures, type StagingFigures } from '../../src/domain/staging/stagers.js';
 import type { LibraryContract } from '../../src/generated/prisma/enums.js';
-import { bigInt, bigIntOrNull, builder, describeValues, nullable, pageComplexity, timeOrNull } from './builder.js';
+import {
+  bigInt,
+  bigIntOrNull,
+  builder,
+  connectionOf,
+  describeValues,
+  nullable,
+  pageComplexity,
+  timeOrNull,
+} from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
 
@@ -39,6 +48,7 @@ builder.prismaNode('Library', {
       description: 'Whether Tapegate or the tape system orders the reads.',
     }),
     settings: t.string({
+      nullable: true,
       description: 'The settings as a JSON object, without secrets. For viewers and operators.',
       resolve: async ({ id }, _args, ctx) => JSON.stringify((await settings(ctx, id)) ?? {}),
     }),
@@ -74,14 +84,18 @@ builder.prismaNode('Library', {
 });
 
 builder.queryFields((t) => ({
-  libraries: t.prismaConnection({
-    type: 'Library',
-    cursor: 'id',
-    description: 'Returns all libraries in the order in which they were added.',
-    complexity: pageComplexity,
-    totalCount: (_root, _args, ctx) => listLibraries(ctx).count(),
-    resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listLibraries(ctx).page),
-  }),
+  libraries: t.prismaConnection(
+    {
+      type: 'Library',
+      nullable: true,
+      cursor: 'id',
+      description: 'Returns all libraries in the order in which they were added.',
+      complexity: pageComplexity,
+      totalCount: (_root, _args, ctx) => listLibraries(ctx).count(),
+      resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listLibraries(ctx).page),
+    },
+    ...connectionOf('Library'),
+  ),
 }));
 
 const AddLibraryInput = builder.inputType('AddLibraryInput', {
@@ -279,6 +293,7 @@ const usage = createBatch(readUsage);
 builder.prismaObjectField('Library', 'usage', (t) =>
   t.field({
     type: [UsageType],
+    nullable: true,
     description:
       'The API requests sent to the library since it was added, for cost control. Only for libraries of type `s3`. The last few seconds may be missing. For viewers and operators.',
     resolve: async ({ id }, _args, ctx) => (await usage(ctx, id)) ?? [],

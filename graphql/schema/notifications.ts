@@ -15,7 +15,7 @@ import {
   type WebhookWithSecret,
 } from '../../src/domain/notifications/webhooks/webhooks.js';
 import type { WebhookEvent, WebhookMessageState } from '../../src/generated/prisma/enums.js';
-import { builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
+import { builder, connectionOf, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const EventType = builder.enumType('WebhookEvent', {
@@ -205,24 +205,36 @@ const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement(
 });
 
 builder.queryFields((t) => ({
-  webhooks: t.connection({
-    type: WebhookType,
-    description: 'Returns the webhooks of quotas that the caller manages, oldest first. For operators, all webhooks.',
-    complexity: pageComplexity,
-    resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
-  }),
-  webhookMessages: t.connection({
-    type: MessageType,
-    description: 'Returns the sent and waiting messages of a webhook, newest first.',
-    complexity: pageComplexity,
-    args: { webhookId: t.arg.int({ required: true, description: "The webhook's `webhookId`." }) },
-    resolve: (_root, { webhookId, ...args }, ctx) =>
-      resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
-  }),
-  waitingMail: t.connection({
-    type: WaitingMailType,
-    description: 'Returns the users with emails waiting to be sent, in the order in which their quotas were created.',
-    complexity: pageComplexity,
-    resolve: (_root, args, ctx) => resolveIdPage(args, 'mail', (page) => listWaitingMail(ctx, page)),
-  }),
+  webhooks: t.connection(
+    {
+      type: WebhookType,
+      nullable: true,
+      description: 'Returns the webhooks of quotas that the caller manages, oldest first. For operators, all webhooks.',
+      complexity: pageComplexity,
+      resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
+    },
+    ...connectionOf('Webhook'),
+  ),
+  webhookMessages: t.connection(
+    {
+      type: MessageType,
+      nullable: true,
+      description: 'Returns the sent and waiting messages of a webhook, newest first.',
+      complexity: pageComplexity,
+      args: { webhookId: t.arg.int({ required: true, description: "The webhook's `webhookId`." }) },
+      resolve: (_root, { webhookId, ...args }, ctx) =>
+        resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
+    },
+    ...connectionOf('WebhookMessage'),
+  ),
+  waitingMail: t.connection(
+    {
+      type: WaitingMailType,
+      nullable: true,
+      description: 'Returns the users with emails waiting to be sent, in the order in which their quotas were created.',
+      complexity: pageComplexity,
+      resolve: (_root, args, ctx) => resolveIdPage(args, 'mail', (page) => listWaitingMail(ctx, page)),
+    },
+    ...connectionOf('WaitingMail'),
+  ),
 }));

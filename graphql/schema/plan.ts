@@ -16,7 +16,16 @@ import {
   waitingReasons,
   watchEnd,
 } from '../../src/domain/plan/waiting.js';
-import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
+import {
+  bigInt,
+  builder,
+  connectionOf,
+  describeValues,
+  nullable,
+  pageComplexity,
+  time,
+  timeOrNull,
+} from './builder.js';
 import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
 import { ModeType } from './suspensions.js';
@@ -146,12 +155,15 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
       ...bigInt('The total size of all waiting files in bytes.'),
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.bytes, 0n),
     }),
-    queue: t.connection({
-      type: PlanVolumeType,
-      description: 'The volumes with files to recall, in planned order.',
-      complexity: pageComplexity,
-      resolve: (plan, args) => pageOf(args, plan.volumes, ({ start, volume }) => [start, volume]),
-    }),
+    queue: t.connection(
+      {
+        type: PlanVolumeType,
+        description: 'The volumes with files to recall, in planned order.',
+        complexity: pageComplexity,
+        resolve: (plan, args) => pageOf(args, plan.volumes, ({ start, volume }) => [start, volume]),
+      },
+      ...connectionOf('PlanVolume'),
+    ),
   }),
 });
 
@@ -194,13 +206,16 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       'queuePosition',
       nullable("The queue position of the request's next volume, from 1. Null if no volume is queued."),
     ),
-    parts: t.connection({
-      type: WaitingPartType,
-      description: 'The waiting files by volume and reason, in queue order.',
-      complexity: pageComplexity,
-      resolve: (waiting, args) =>
-        pageOf(args, waiting.parts, ({ queuePosition, volume, reason }) => [queuePosition, volume ?? '', reason]),
-    }),
+    parts: t.connection(
+      {
+        type: WaitingPartType,
+        description: 'The waiting files by volume and reason, in queue order.',
+        complexity: pageComplexity,
+        resolve: (waiting, args) =>
+          pageOf(args, waiting.parts, ({ queuePosition, volume, reason }) => [queuePosition, volume ?? '', reason]),
+      },
+      ...connectionOf('WaitingPart'),
+    ),
     end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
@@ -353,12 +368,14 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
 builder.queryFields((t) => ({
   plan: t.field({
     type: PlanType,
+    nullable: true,
     description: 'Returns the current plan.',
     complexity: PLAN_COMPLEXITY,
     resolve: (_root, _args, ctx) => showPlan(ctx),
   }),
   estimateRequest: t.field({
     type: EstimateType,
+    nullable: true,
     description: 'Estimates the effect of `createRequest` with the same input. Stores nothing.',
     complexity: PLAN_COMPLEXITY,
     errors: { types: [InvalidInputError, UnknownUserError, ForbiddenError] },

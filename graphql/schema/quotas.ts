@@ -22,7 +22,7 @@ import { countRequestsOf, readRequestsOf } from '../../src/domain/requests/rows.
 import { type PurgeResult, purgeUser } from '../../src/domain/users/purge.js';
 import type { PathRule } from '../../src/generated/prisma/client.js';
 import type { MemberKind, PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
-import { bigInt, builder, describeValues, pageComplexity } from './builder.js';
+import { bigInt, builder, connectionOf, describeValues, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { compareKeys, createBatch, isText, pageOf, type RowKey, resolveInnerPage, resolveRootPage } from './pages.js';
 import { type Counted, RequestConnection, RequestType } from './requests.js';
@@ -250,6 +250,7 @@ builder.queryFields((t) => ({
   quotas: t.connection(
     {
       type: QuotaType,
+      nullable: true,
       description: 'Returns all quotas, ordered by user.',
       complexity: pageComplexity,
       resolve: async (_root, args, ctx) => {
@@ -257,21 +258,29 @@ builder.queryFields((t) => ({
         return { ...(await resolveRootPage(args, { name: 'user', isKey: isText }, page)), totalCount: count };
       },
     },
-    { fields: (f) => ({ totalCount: f.int({ resolve: (connection) => (connection as Counted).totalCount() }) }) },
-  ),
-  pathRules: t.connection({
-    type: PathRuleType,
-    description: 'Returns all path rules, ordered by prefix.',
-    complexity: pageComplexity,
-    resolve: async (_root, args, ctx) => {
-      const rules = await listPathRules(ctx);
-      return pageOf(
-        args,
-        rules.sort((a, b) => compareKeys(keyOf(a), keyOf(b))),
-        keyOf,
-      );
+    {
+      name: 'QuotaConnection',
+      fields: (f) => ({ totalCount: f.int({ resolve: (connection) => (connection as Counted).totalCount() }) }),
     },
-  }),
+    { name: 'QuotaEdge' },
+  ),
+  pathRules: t.connection(
+    {
+      type: PathRuleType,
+      nullable: true,
+      description: 'Returns all path rules, ordered by prefix.',
+      complexity: pageComplexity,
+      resolve: async (_root, args, ctx) => {
+        const rules = await listPathRules(ctx);
+        return pageOf(
+          args,
+          rules.sort((a, b) => compareKeys(keyOf(a), keyOf(b))),
+          keyOf,
+        );
+      },
+    },
+    ...connectionOf('PathRule'),
+  ),
 }));
 
 const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({

@@ -39,6 +39,7 @@ import {
   bigInt,
   bigIntOrNull,
   builder,
+  connectionOf,
   describeValues,
   nullable,
   pageComplexity,
@@ -155,10 +156,10 @@ export const RequestType = builder.prismaNode('Request', {
 export const RequestConnection = builder.connectionObject(
   {
     type: RequestType,
-    name: 'QueryRequestsConnection',
+    name: 'RequestConnection',
     fields: (t) => ({ totalCount: t.int({ resolve: (connection) => (connection as object as Counted).totalCount() }) }),
   },
-  { name: 'QueryRequestsConnectionEdge' },
+  { name: 'RequestEdge' },
 );
 
 /** A connection that counts its items only if the query selects `totalCount`. */
@@ -177,6 +178,7 @@ builder.queryFields((t) => ({
   requests: t.connection(
     {
       type: RequestType,
+      nullable: true,
       description:
         'Returns requests, oldest first. Excludes ended requests unless `states` contains EXPIRED or CANCELLED.',
       complexity: pageComplexity,
@@ -340,31 +342,38 @@ const readCommonRequestFiles = (ctx: Context, ids: readonly number[], wish: Page
   readRequestFiles(ctx, ids, wish, { isCommon: true });
 
 builder.prismaObjectFields('Request', (t) => ({
-  files: t.connection({
-    type: RequestFileType,
-    complexity: pageComplexity,
-    description: 'The files in the order in which they joined the request.',
-    args: {
-      states: t.arg({
-        type: [RequestFileStateType],
-        description: 'Filters by state. Default: all states.',
-      }),
+  files: t.connection(
+    {
+      type: RequestFileType,
+      complexity: pageComplexity,
+      description: 'The files in the order in which they joined the request.',
+      args: {
+        states: t.arg({
+          type: [RequestFileStateType],
+          description: 'Filters by state. Default: all states.',
+        }),
+      },
+      resolve: ({ id }, args, ctx, info) => {
+        const isCommon = selectsCommon(info, 'edges', 'node', 'file');
+        return resolveInnerPage(
+          { ctx, info, parentId: id },
+          { read: isCommon ? readCommonRequestFiles : readRequestFiles },
+          args,
+        );
+      },
     },
-    resolve: ({ id }, args, ctx, info) => {
-      const isCommon = selectsCommon(info, 'edges', 'node', 'file');
-      return resolveInnerPage(
-        { ctx, info, parentId: id },
-        { read: isCommon ? readCommonRequestFiles : readRequestFiles },
-        args,
-      );
+    ...connectionOf('RequestFile'),
+  ),
+  unresolved: t.connection(
+    {
+      type: UnresolvedPathType,
+      description: 'The paths without a file, in the order in which they joined the request.',
+      complexity: pageComplexity,
+      resolve: ({ id }, args, ctx, info) =>
+        resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
     },
-  }),
-  unresolved: t.connection({
-    type: UnresolvedPathType,
-    description: 'The paths without a file, in the order in which they joined the request.',
-    complexity: pageComplexity,
-    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
-  }),
+    ...connectionOf('UnresolvedPath'),
+  ),
 }));
 
 const RecallStateType = builder.enumType('RecallState', {

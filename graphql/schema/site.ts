@@ -161,6 +161,7 @@ builder.queryFields((t) => ({
   }),
   history: t.field({
     type: [CurvePointType],
+    nullable: true,
     complexity: HISTORY_COMPLEXITY,
     description:
       "Returns the site's activity in time order: periods of five minutes for the last two days, and of an hour for the 90 days before. At most 3,000 periods. For viewers and operators.",
@@ -176,6 +177,7 @@ builder.queryFields((t) => ({
   }),
   processes: t.field({
     type: [RunningProcessType],
+    nullable: true,
     description:
       'Returns the gateways and engines by host. Includes processes that died in the last day and were not replaced on their host. At most 1,000. For viewers and operators.',
     resolve: (_root, _args, ctx) => listProcesses(ctx),

@@ -9,7 +9,7 @@ import {
   suspend,
 } from '../../src/domain/health/suspensions.js';
 import { SuspensionKind, type SuspensionMode } from '../../src/generated/prisma/enums.js';
-import { builder, describeValues, pageComplexity, time, timeOrNull } from './builder.js';
+import { builder, connectionOf, describeValues, pageComplexity, time, timeOrNull } from './builder.js';
 import { createBatch, createCursors, resolveCursorPage } from './pages.js';
 
 const KindType = builder.enumType('SuspensionKind', {
@@ -93,16 +93,20 @@ const cursors = createCursors<SuspensionKey>('suspension', {
 });
 
 builder.queryFields((t) => ({
-  suspensions: t.connection({
-    type: SuspensionType,
-    description: 'Returns all suspensions, ordered by type and name.',
-    complexity: pageComplexity,
-    resolve: (_root, args, ctx) =>
-      resolveCursorPage(args, cursors, {
-        keyOf: (suspension: Suspension): SuspensionKey => suspension,
-        find: ({ inverted = false, ...page }) => listSuspensions(ctx, { ...page, descending: inverted }),
-      }),
-  }),
+  suspensions: t.connection(
+    {
+      type: SuspensionType,
+      nullable: true,
+      description: 'Returns all suspensions, ordered by type and name.',
+      complexity: pageComplexity,
+      resolve: (_root, args, ctx) =>
+        resolveCursorPage(args, cursors, {
+          keyOf: (suspension: Suspension): SuspensionKey => suspension,
+          find: ({ inverted = false, ...page }) => listSuspensions(ctx, { ...page, descending: inverted }),
+        }),
+    },
+    ...connectionOf('Suspension'),
+  ),
 }));
 
 const SuspendInput = builder.inputType('SuspendInput', {

@@ -8,7 +8,7 @@ import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
 import type { Context } from '../../src/domain/context.js';
 import { listDrives, readClaimed, readDriveHosts } from '../../src/domain/recalls/drives.js';
 import type { Volume } from '../../src/generated/prisma/client.js';
-import { bigInt, builder, nullable, pageComplexity, timeOrNull } from './builder.js';
+import { bigInt, bigIntOrNull, builder, connectionOf, nullable, pageComplexity, timeOrNull } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, isText, readListPage } from './pages.js';
 
@@ -44,12 +44,13 @@ export const VolumeType = builder.prismaNode('Volume', {
       description: 'The number of files waiting to be read from the volume.',
     }),
     files: t.int({
+      nullable: true,
       description: 'The number of files on the volume. For viewers and operators.',
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
     }),
     bytes: t.field({
-      ...bigInt('The total size of the files on the volume in bytes. For viewers and operators.'),
+      ...bigIntOrNull('The total size of the files on the volume in bytes. For viewers and operators.'),
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),
@@ -92,24 +93,32 @@ builder.prismaNode('Drive', {
 });
 
 builder.queryFields((t) => ({
-  volumes: t.prismaConnection({
-    type: 'Volume',
-    cursor: 'name',
-    description: 'Returns all volumes in use, ordered by name.',
-    complexity: pageComplexity,
-    args: { retired: t.arg.boolean({ description: 'Whether to include retired volumes.' }) },
-    totalCount: (_root, { retired }, ctx) => listVolumes(ctx, { retired }).count(),
-    resolve: (query, _root, { retired }, ctx) =>
-      readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx, { retired }).page),
-  }),
-  drives: t.prismaConnection({
-    type: 'Drive',
-    cursor: 'id',
-    description: 'Returns all drives in the order in which they were added.',
-    complexity: pageComplexity,
-    totalCount: (_root, _args, ctx) => listDrives(ctx).count(),
-    resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDrives(ctx).page),
-  }),
+  volumes: t.prismaConnection(
+    {
+      type: 'Volume',
+      nullable: true,
+      cursor: 'name',
+      description: 'Returns all volumes in use, ordered by name.',
+      complexity: pageComplexity,
+      args: { retired: t.arg.boolean({ description: 'Whether to include retired volumes.' }) },
+      totalCount: (_root, { retired }, ctx) => listVolumes(ctx, { retired }).count(),
+      resolve: (query, _root, { retired }, ctx) =>
+        readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx, { retired }).page),
+    },
+    ...connectionOf('Volume'),
+  ),
+  drives: t.prismaConnection(
+    {
+      type: 'Drive',
+      nullable: true,
+      cursor: 'id',
+      description: 'Returns all drives in the order in which they were added.',
+      complexity: pageComplexity,
+      totalCount: (_root, _args, ctx) => listDrives(ctx).count(),
+      resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDrives(ctx).page),
+    },
+    ...connectionOf('Drive'),
+  ),
 }));
 
 const SetVolumeInput = builder.inputType('SetVolumeInput', {

@@ -1,7 +1,7 @@
 /** Defines the GraphQL types for tape copies that failed verification. */
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
 import { listVerifications, verifyAgain } from '../../src/domain/catalogue/verifications.js';
-import { builder, nullable, pageComplexity, time, timeOrNull } from './builder.js';
+import { builder, connectionOf, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { isBigInt, readListPage } from './pages.js';
 import { ErrorClassType } from './requests.js';
 
@@ -35,16 +35,20 @@ const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implemen
 });
 
 builder.queryFields((t) => ({
-  verifications: t.prismaConnection({
-    type: VerificationType,
-    cursor: 'fileId',
-    description: 'Returns the tape copies that could not be verified.',
-    complexity: pageComplexity,
-    args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
-    totalCount: (_root, args, ctx) => listVerifications(ctx, args, ctx.reader).count(),
-    resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args, ctx.reader).page),
-  }),
+  verifications: t.prismaConnection(
+    {
+      type: VerificationType,
+      nullable: true,
+      cursor: 'fileId',
+      description: 'Returns the tape copies that could not be verified.',
+      complexity: pageComplexity,
+      args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
+      totalCount: (_root, args, ctx) => listVerifications(ctx, args, ctx.reader).count(),
+      resolve: (query, _root, args, ctx) =>
+        readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args, ctx.reader).page),
+    },
+    ...connectionOf('Verification'),
+  ),
 }));
 
 builder.mutationFields((t) => ({

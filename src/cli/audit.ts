@@ -8,7 +8,7 @@ import {
   type LatestAuditQuery,
   type LatestAuditQueryVariables,
 } from '../generated/command-operations.js';
-import { ask, askNow, askPages, PAGE_SIZE } from './connection/gateway-client.js';
+import { ask, askNow, askPages, PAGE_SIZE, present } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit, readPast } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
@@ -72,7 +72,7 @@ async function findLatest(url: string, filter: LatestAuditQueryVariables, count:
       last: Math.min(PAGE_SIZE, left),
       before,
     });
-    const { edges, pageInfo } = answer.audit;
+    const { edges, pageInfo } = present(answer.audit);
     left -= edges.length;
     if (left <= 0) return edges[0]?.cursor ?? null;
     if (!pageInfo.hasPreviousPage) return null;

@@ -10,7 +10,7 @@ import {
   type RepairFindingsMutation,
   type RowFindingFragment,
 } from '../generated/command-operations.js';
-import { ask, askChange, askPages, type Done } from './connection/gateway-client.js';
+import { ask, askChange, askPages, type Done, present } from './connection/gateway-client.js';
 import { describeHosts, operate } from './connection/where.js';
 import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './terminal/failure.js';
@@ -105,7 +105,7 @@ async function examineRemotely(
       print(finding);
     }
   }
-  const { examined, notExamined } = (await ask(url, DoctorRows)).doctorFindings;
+  const { examined, notExamined } = present((await ask(url, DoctorRows)).doctorFindings);
   if (left > 0) {
     const findings = plural(left, 'finding');
     printToStderr(`"tapegate doctor --repair" repairs ${findings} on a host that has the restore disks`);

@@ -154,7 +154,10 @@ function readValue(key: string, text: string): unknown {
 
 type ShownLibrary = ReturnType<typeof presentLibrary>;
 
-const presentLibrary = (library: LibraryRowFragment) => ({ ...library, settings: JSON.parse(library.settings) });
+const presentLibrary = (library: LibraryRowFragment) => ({
+  ...library,
+  settings: JSON.parse(library.settings ?? '{}'),
+});
 
 function formatDrives({ contract, drives }: ShownLibrary): string {
   return contract === 'DRIVE' ? `${plural(drives, 'drive')}` : `stages files, reads ${drives} at a time`;
@@ -175,7 +178,7 @@ function formatState({ suspension, problem, nextTry }: ShownLibrary): string {
 }
 
 function formatUsage({ usage }: ShownLibrary): string {
-  if (usage.length === 0) return '-';
+  if (!usage?.length) return '-';
   const sent = usage.reduce((sum, each) => sum + each.sent, 0n);
   const bytes = usage.reduce((sum, each) => sum + each.bytes, 0n);
   return `${plural(sent, 'request')}, ${formatBytes(bytes)} read`;

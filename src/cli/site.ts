@@ -1,7 +1,7 @@
 /** Commands that list running processes, waiting emails, and unauthenticated requests. */
 import type { Command } from 'commander';
 import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../generated/command-operations.js';
-import { ask, askNodes } from './connection/gateway-client.js';
+import { ask, askNodes, present } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit } from './terminal/arguments.js';
 import { type OutputOptions, printJson, printRows, printToStderr } from './terminal/output.js';
@@ -23,16 +23,16 @@ const CONFIRM = '"tapegate resume clock database" confirms the database time';
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
   const { processes, suspensions, restoreDisks, fence } = await ask(url, Processes);
-  for (const { node } of suspensions.edges) {
+  for (const { node } of present(suspensions).edges) {
     if (node.kind === 'CLOCK')
       printToStderr(`${node.reason || 'the clock is suspended'}, since ${formatTime(node.since)} (${CONFIRM})`);
   }
-  for (const { node } of restoreDisks.edges) {
+  for (const { node } of present(restoreDisks).edges) {
     if (node.comparison) printToStderr(describeComparison(node.mountpoint, node.comparison));
   }
   if (fence !== null) printToStderr(`this Tapegate is fenced: ${fence} (to take over, run "tapegate takeover")`);
   if (options.json) return printJson({ fence, processes });
-  printRows(processes, options, {
+  printRows(present(processes), options, {
     none: 'no gateway or engine is running',
     header: ['KIND', 'HOST', 'PID', 'VERSION', 'STATE', 'LAG', 'STARTED', 'SEEN'],
     cells: ({ kind, host, pid, version, isAlive, lagSeconds, startedAt, seenAt }) => [
@@ -55,7 +55,7 @@ interface ListOptions extends OutputOptions {
   limit?: string;
 }
 
-const reasons: Record<WaitingMailQuery['list']['edges'][number]['node']['waitsFor'], string> = {
+const reasons: Record<NonNullable<WaitingMailQuery['list']>['edges'][number]['node']['waitsFor'], string> = {
   ENGINE: 'an engine with a mail server',
   RETRY: 'the next try',
   USER_RATE: "the user's rate limit",

@@ -70,7 +70,7 @@ async function listVolumes(options: ListOptions): Promise<void> {
       volume.library.name,
       volume.medium,
       volume.files,
-      formatBytes(volume.bytes),
+      formatBytes(volume.bytes ?? 0n),
       ...(retired ? [describeRetirement(volume)] : []),
     ],
     present: (volume) => ({ ...volume, library: volume.library.name }),

@@ -175,7 +175,7 @@ test('a query with too many counts is refused before it reads anything', async (
   const statements = await recordStatements(async () => {
     const says = ['the query requests the total count of 60 root lists, but at most 25 are allowed'];
     expect(await askErrors(app, counts(60))).toEqual(says);
-    const named = `${counts(60).replaceAll('totalCount', '...C')} fragment C on QueryTapeFilesConnection { totalCount }`;
+    const named = `${counts(60).replaceAll('totalCount', '...C')} fragment C on TapeFileConnection { totalCount }`;
     expect(await askErrors(app, named)).toEqual(says);
   });
   expect(statements).toEqual([]);

@@ -31,7 +31,7 @@ interface VerifyOptions extends OutputOptions {
 
 async function listVerifications(url: string, match: string | undefined, options: VerifyOptions): Promise<void> {
   const limit = Math.max(readLimit(options), 1);
-  const verifications: VerificationsQuery['list']['edges'][number]['node'][] = [];
+  const verifications: NonNullable<VerificationsQuery['list']>['edges'][number]['node'][] = [];
   let total = 0;
   for await (const { edges, totalCount } of askPages(url, Verifications, { match }, ({ list }) => list, { limit })) {
     verifications.push(...edges.map(({ node }) => node));

@@ -190,7 +190,7 @@ function isUnsent(error: unknown): boolean {
 /** Returns the server's current time in UTC, without a time zone suffix. */
 export async function askNow(url: string): Promise<string> {
   const { plan } = await ask(url, ServerTime);
-  return plan.at.replace(/Z$/, '');
+  return present(plan).at.replace(/Z$/, '');
 }
 
 interface Failed {
@@ -228,6 +228,12 @@ export async function askChange<Result extends object, Variables>(
   return unwrapResult((await ask(url, operation, variables)).result, own);
 }
 
+/** Returns a field that is null only if its query failed. `ask` has already thrown the error of a failed query. */
+export function present<Value>(value: Value | null): Value {
+  if (value === null) throw new TypeError('the gateway returned null without an error');
+  return value;
+}
+
 interface Page<Node> {
   edges: { node: Node }[];
   pageInfo: { hasNextPage: boolean; endCursor: string | null };
@@ -250,13 +256,13 @@ export async function* askPages<Answer, Variables extends PageVariables, OnePage
   url: string,
   operation: Operation<Answer, Variables>,
   variables: Omit<Variables, keyof PageVariables>,
-  pageOf: (answer: Answer) => OnePage,
+  pageOf: (answer: Answer) => OnePage | null,
   { limit = Number.POSITIVE_INFINITY, from = null }: { limit?: number; from?: string | null } = {},
 ): AsyncGenerator<OnePage> {
   let after = from;
   for (let left = limit; ; ) {
     const page = { ...variables, first: Math.min(PAGE_SIZE, left), after } as unknown as Variables;
-    const answer = pageOf(await ask(url, operation, page));
+    const answer = present(pageOf(await ask(url, operation, page)));
     yield answer;
     left -= answer.edges.length;
     after = answer.pageInfo.endCursor;
@@ -266,7 +272,7 @@ export async function* askPages<Answer, Variables extends PageVariables, OnePage
 
 export async function askNodes<Node, Variables extends PageVariables>(
   url: string,
-  operation: Operation<{ list: Page<Node> }, Variables>,
+  operation: Operation<{ list: Page<Node> | null }, Variables>,
   variables: Omit<Variables, keyof PageVariables>,
   limit = Number.POSITIVE_INFINITY,
 ): Promise<Node[]> {

@@ -8,7 +8,7 @@ import {
   type PlannedVolumeFragment,
   PositionInPlan,
 } from '../../generated/command-operations.js';
-import { ask } from '../connection/gateway-client.js';
+import { ask, present } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { readId, toNumber } from '../terminal/arguments.js';
 import { type OutputOptions, printJson, printLine, printTable, printToStderr } from '../terminal/output.js';
@@ -30,7 +30,7 @@ interface PlanOptions extends OutputOptions {
 }
 
 async function showPlan(url: string, options: PlanOptions): Promise<void> {
-  const { plan } = await ask(url, Plan, { first: options.limit });
+  const plan = present((await ask(url, Plan, { first: options.limit })).plan);
   const volumes = plan.queue.edges.map(({ node }) => node);
   if (options.json) {
     printJson({ ...plan, queue: volumes });
@@ -93,6 +93,7 @@ function formatUsers(users: string[]): string {
 
 async function showPosition(url: string, id: number, options: PlanOptions): Promise<void> {
   const { plan, request } = await ask(url, PositionInPlan, { id, first: options.limit });
+  const { at } = present(plan);
   const { state, waiting } = requireRequest(id, request);
   const parts = waiting?.parts.edges.map(({ node }) => node) ?? [];
   const isCut = waiting?.parts.pageInfo.hasNextPage;
@@ -104,7 +105,7 @@ async function showPosition(url: string, id: number, options: PlanOptions): Prom
   }
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: no file is waiting`);
   const nextTry = parts.find((part) => part.nextTry !== null)?.nextTry ?? null;
-  const end = formatEnd(plan.at, waiting.end, { why: waiting.endUnknown, nextTry });
+  const end = formatEnd(at, waiting.end, { why: waiting.endUnknown, nextTry });
   printLine(
     `request ${id}: ${plural(waiting.files, 'file waits', 'files wait')}, ${formatBytes(waiting.bytes)}; ${end}`,
   );
@@ -115,7 +116,7 @@ async function showPosition(url: string, id: number, options: PlanOptions): Prom
       part.volume,
       part.files,
       formatBytes(part.bytes),
-      part.nextTry && formatFromNow(secondsBetween(plan.at, part.nextTry)),
+      part.nextTry && formatFromNow(secondsBetween(at, part.nextTry)),
       part.explanation,
     ]),
   );

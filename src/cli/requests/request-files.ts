@@ -13,7 +13,7 @@ import {
   RequestDirectories,
   WaitingParts,
 } from '../../generated/command-operations.js';
-import { ask, askPages } from '../connection/gateway-client.js';
+import { ask, askPages, present } from '../connection/gateway-client.js';
 import { CommandError, exitCodes } from '../terminal/failure.js';
 import { stdout } from '../terminal/io.js';
 import { printLine } from '../terminal/output.js';
@@ -204,7 +204,7 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
     const match = `${path}/`;
     try {
       const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
-      if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
+      if (present(tapeFiles).edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
     } catch (error) {
       // the added slash might have made the path too long for a search
       if (!(error instanceof CommandError)) throw error;

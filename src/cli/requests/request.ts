@@ -9,7 +9,7 @@ import {
   type EstimatedFragment,
   EstimateRequest,
 } from '../../generated/command-operations.js';
-import { ask, askChange, askNow, unwrapResult } from '../connection/gateway-client.js';
+import { ask, askChange, askNow, present, unwrapResult } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { fileOption, readPaths, readRetention, toNumber, toSize } from '../terminal/arguments.js';
 import { CommandError, exitCodes, UsageError } from '../terminal/failure.js';
@@ -130,11 +130,11 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
 /** @throws CommandError if the quota is too small, or the catalogue does not contain all files */
 async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
   const { plan, result } = await ask(url, EstimateRequest, { input });
-  const estimate = unwrapResult(result);
+  const estimate = unwrapResult(present(result));
   if (options.json) printJson(estimate);
   else {
     const directories = await findDirectories(url, estimate.unknownPaths);
-    for (const line of formatEstimate(plan.at, estimate, directories)) printLine(line);
+    for (const line of formatEstimate(present(plan).at, estimate, directories)) printLine(line);
     printLine('nothing was requested');
   }
   if (!estimate.isEnough) {

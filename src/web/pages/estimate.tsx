@@ -5,7 +5,7 @@ import { Moment } from '../parts/moment';
 import { Refused } from '../parts/problem';
 
 /** Shows the estimate for a request: files, volumes, quota usage and expected end. */
-export function EstimateSummary({ estimate }: { estimate: EstimateQuery['estimateRequest'] }) {
+export function EstimateSummary({ estimate }: { estimate: NonNullable<EstimateQuery['estimateRequest']> }) {
   if (estimate.__typename !== 'Estimate') {
     return <Refused why={estimate.message} />;
   }

@@ -20,7 +20,8 @@ const PAGE = 50;
 /** Pause, in milliseconds, between the user's last keystroke and the search. */
 const TYPING_MS = 200;
 
-type FoundFile = FilesQuery['tapeFiles']['edges'][number]['node'];
+type Found = NonNullable<FilesQuery['tapeFiles']>;
+type FoundFile = Found['edges'][number]['node'];
 
 export function FilesPage() {
   const match = useRoute().search.get('match') ?? '';
@@ -74,7 +75,7 @@ export function FilesPage() {
   );
 }
 
-function describeFound(match: string, { totalCount, isCountEstimated }: FilesQuery['tapeFiles']): string {
+function describeFound(match: string, { totalCount, isCountEstimated }: Found): string {
   if (totalCount > 0 || match === '') return `${isCountEstimated ? 'About ' : ''}${count(totalCount, 'file')}`;
   return `${count(0, 'file')}: ${describeNoMatch(match)}.`;
 }

@@ -20,7 +20,7 @@ interface RequestFormProps {
   children?: ComponentChildren;
 }
 
-type EstimateResult = EstimateQuery['estimateRequest'];
+type EstimateResult = NonNullable<EstimateQuery['estimateRequest']>;
 
 export function RequestForm({ match, matching, chosen, onRequested, children }: RequestFormProps) {
   const { name, quotas } = useCaller();
@@ -80,7 +80,7 @@ function useEstimate(what: { quota: string; files: string[] } | { quota: string;
   const runEstimate = async () => {
     const { data, error } = await client.query(EstimateDocument, { input: what }, { requestPolicy: 'network-only' });
     setProblem(error && messageOf(error));
-    if (data) setResult({ key, estimate: data.estimateRequest });
+    if (data?.estimateRequest) setResult({ key, estimate: data.estimateRequest });
   };
   return { estimate: result?.key === key ? result.estimate : undefined, problem, runEstimate };
 }

@@ -29,7 +29,7 @@ export function RequestsPage() {
   const requests = data?.requests;
   // the gateway lists the oldest requests first, but the dashboard shows the newest first
   const lines = requests?.edges.map(({ node }) => node).reverse() ?? [];
-  const older = requests && {
+  const older = requests?.pageInfo && {
     hasNextPage: requests.pageInfo.hasPreviousPage,
     endCursor: requests.pageInfo.startCursor,
   };

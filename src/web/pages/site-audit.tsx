@@ -7,7 +7,7 @@ import { usePaging } from '../parts/paging';
 import type { Column } from '../parts/table';
 import { PAGE, SiteList } from './site-list';
 
-type Row = SiteAuditQuery['audit']['edges'][number]['node'];
+type Row = NonNullable<SiteAuditQuery['audit']>['edges'][number]['node'];
 
 const columns: Column<Row>[] = [
   { title: 'When', cell: ({ at }) => <Moment at={at} isFull side="past" /> },

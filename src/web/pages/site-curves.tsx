@@ -14,7 +14,7 @@ import { Problem } from '../parts/problem';
 import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 
-type Point = SiteHistoryQuery['history'][number];
+type Point = NonNullable<SiteHistoryQuery['history']>[number];
 
 const rate = (perSecond: number) => `${formatBytes(Math.round(perSecond))}/s`;
 const minutes = (seconds: number) => `${formatNumber(Math.round(seconds / 60))} min`;
@@ -82,7 +82,7 @@ const pointColumns: Column<Point>[] = [
   })),
 ];
 
-const processColumns: Column<SiteProcessesQuery['processes'][number]>[] = [
+const processColumns: Column<NonNullable<SiteProcessesQuery['processes']>[number]>[] = [
   { title: 'Process', cell: ({ kind, host, pid }) => `${kind.toLowerCase()} on ${host} (${pid})` },
   {
     title: 'State',
@@ -102,7 +102,7 @@ export function ProcessesPage() {
     <>
       <Title text="Gateways and engines" />
       {error && <Problem error={error} again={again} />}
-      {data && (
+      {data?.processes && (
         <Table
           label="Gateways and engines"
           columns={processColumns}

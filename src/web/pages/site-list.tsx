@@ -20,7 +20,8 @@ interface SiteListProps<Data, Node> {
   title: string;
   look: ViewQuery<Data>;
   paging: Paging;
-  list(data: Data): Connection<Node>;
+  /** Returns null if the gateway did not return the list. */
+  list(data: Data): Connection<Node> | null;
   columns: readonly Column<Node>[];
   keyOf(node: Node): string;
   children?: ComponentChildren;

@@ -15,7 +15,7 @@ import type { Column } from '../parts/table';
 import { linkTo } from '../route';
 import { createSitePage } from './site-list';
 
-const userColumns: Column<SiteUsersQuery['quotas']['edges'][number]['node']>[] = [
+const userColumns: Column<NonNullable<SiteUsersQuery['quotas']>['edges'][number]['node']>[] = [
   {
     title: 'User',
     cell: ({ user }) => (
@@ -51,7 +51,7 @@ export const UsersPage = createSitePage({
   keyOf: ({ id }) => id,
 });
 
-const suspensionColumns: Column<SiteSuspensionsQuery['suspensions']['edges'][number]['node']>[] = [
+const suspensionColumns: Column<NonNullable<SiteSuspensionsQuery['suspensions']>['edges'][number]['node']>[] = [
   { title: 'Name', cell: ({ name }) => <bdi>{name}</bdi> },
   { title: 'Kind', cell: ({ kind }) => kind.toLowerCase() },
   { title: 'Since', cell: ({ since }) => <Moment at={since} isFull side="past" /> },
@@ -74,7 +74,7 @@ export const SuspensionsPage = createSitePage({
   keyOf: ({ kind, name }) => `${kind}:${name}`,
 });
 
-const failureColumns: Column<SiteFailuresQuery['verifications']['edges'][number]['node']>[] = [
+const failureColumns: Column<NonNullable<SiteFailuresQuery['verifications']>['edges'][number]['node']>[] = [
   { title: 'File', cell: ({ file }) => <code>{file.path}</code> },
   { title: 'Class', cell: ({ errorClass }) => errorClass.toLowerCase() },
   { title: 'Error', cell: ({ error }) => <bdi>{error}</bdi> },

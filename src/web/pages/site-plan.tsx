@@ -10,9 +10,9 @@ import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 import { PAGE } from './site-list';
 
-type Plan = SitePlanQuery['plan'];
+type Plan = NonNullable<SitePlanQuery['plan']>;
 type Drive = Plan['drives'][number] & { suspension: Suspension };
-type Suspension = SitePlanQuery['drives']['edges'][number]['node']['suspension'];
+type Suspension = NonNullable<SitePlanQuery['drives']>['edges'][number]['node']['suspension'];
 type Planned = Plan['queue']['edges'][number]['node'];
 
 export function PlanPage() {
@@ -37,7 +37,12 @@ export function PlanPage() {
             {count(plan.filesWaiting, 'file')} waiting, {formatBytes(plan.bytesWaiting)}
           </p>
           <h2>Drives</h2>
-          <Table label="Drives" columns={driveColumns} rows={withService(data)} keyOf={({ name }) => name} />
+          <Table
+            label="Drives"
+            columns={driveColumns}
+            rows={withService(plan, data.drives)}
+            keyOf={({ name }) => name}
+          />
           <h2>Queue by volume</h2>
           <Timeline at={plan.at} volumes={plan.queue.edges.map(({ node }) => node)} />
           <Pages paging={paging} info={plan.queue.pageInfo} />
@@ -47,8 +52,8 @@ export function PlanPage() {
   );
 }
 
-function withService({ plan, drives }: SitePlanQuery): Drive[] {
-  const known = new Map(drives.edges.map(({ node }) => [node.name, node.suspension]));
+function withService(plan: Plan, drives: SitePlanQuery['drives']): Drive[] {
+  const known = new Map(drives?.edges.map(({ node }) => [node.name, node.suspension]));
   return plan.drives.map((drive) => ({ ...drive, suspension: known.get(drive.name) ?? null }));
 }
 

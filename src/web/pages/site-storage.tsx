@@ -13,7 +13,7 @@ import { Service } from '../parts/service';
 import type { Column } from '../parts/table';
 import { createSitePage } from './site-list';
 
-const volumeColumns: Column<SiteVolumesQuery['volumes']['edges'][number]['node']>[] = [
+const volumeColumns: Column<NonNullable<SiteVolumesQuery['volumes']>['edges'][number]['node']>[] = [
   { title: 'Volume', cell: ({ name }) => name },
   { title: 'Library', cell: ({ library }) => library.name },
   { title: 'Medium', cell: ({ medium }) => medium },
@@ -34,7 +34,7 @@ export const VolumesPage = createSitePage({
   keyOf: ({ id }) => id,
 });
 
-const diskColumns: Column<SiteDisksQuery['restoreDisks']['edges'][number]['node']>[] = [
+const diskColumns: Column<NonNullable<SiteDisksQuery['restoreDisks']>['edges'][number]['node']>[] = [
   { title: 'Disk', cell: ({ mountpoint }) => <code>{mountpoint}</code> },
   {
     title: 'Usage',
@@ -66,7 +66,7 @@ export const DisksPage = createSitePage({
   keyOf: ({ id }) => id,
 });
 
-const libraryColumns: Column<SiteLibrariesQuery['libraries']['edges'][number]['node']>[] = [
+const libraryColumns: Column<NonNullable<SiteLibrariesQuery['libraries']>['edges'][number]['node']>[] = [
   { title: 'Library', cell: ({ name }) => name },
   { title: 'Type', cell: ({ kind }) => kind },
   { title: 'Drives', isNumber: true, cell: ({ drives }) => drives },

@@ -38,7 +38,7 @@ const SHOWN = 40;
 
 function Below({ folder, onSearch }: { folder: string; onSearch(text: string): void }) {
   const { data } = useViewQuery(DirectoryDocument, { path: folder });
-  const folders = data?.directory.entries.filter(({ isDirectory }) => isDirectory) ?? [];
+  const folders = data?.directory?.entries.filter(({ isDirectory }) => isDirectory) ?? [];
   if (folders.length === 0) return null;
   const more = folders.length - SHOWN;
   return (
@@ -48,7 +48,7 @@ function Below({ folder, onSearch }: { folder: string; onSearch(text: string): v
           <bdi>{path.slice(path.lastIndexOf('/') + 1)}/</bdi>
         </button>
       ))}
-      {(more > 0 || data?.directory.hasMore) && <span>… and more folders: type the start of a name to see them</span>}
+      {(more > 0 || data?.directory?.hasMore) && <span>… and more folders: type the start of a name to see them</span>}
     </nav>
   );
 }

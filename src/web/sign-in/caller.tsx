@@ -53,6 +53,6 @@ function toCaller({ caller, quotas }: CallerQuery): Caller {
     isReadOnly: caller.isReadOnly,
     isOperator,
     seesSite: isOperator || caller.roles.includes('viewer'),
-    quotas: quotas.edges.map(({ node }) => node),
+    quotas: (quotas?.edges ?? []).map(({ node }) => node),
   };
 }
