@@ -40,8 +40,8 @@ test('the audit has the user and the host of commands that open the database', a
     'importRows DONE',
     'archive BEGUN',
     'archive DONE',
-    'repair BEGUN',
-    'repair DONE',
+    'doctor BEGUN',
+    'doctor DONE',
   ]);
 });
 

@@ -90,7 +90,7 @@ test('tables fit a narrow terminal, and times are relative unless --utc is given
   expect(usual).toMatch(/^ID +USER +STATE .* UNTIL +LABEL\n(?:.*\n)*\d+ +alice .* in \d+ days +narrow\n$/);
   const shown = await show(40, 'show', String(id));
   expect(shown).toMatch(/^REQUEST \d+ +COMPLETED\nLABEL +narrow\nFILES +\/ocean\/a\nUSER +alice\n/);
-  expect(shown).toMatch(/^UNTIL {6}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in \d+\n {11}days\)$/m);
+  expect(shown).toMatch(/^UNTIL {7}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in\n {12}\d+ days\)$/m);
   expect(shown.split('\n').filter((line) => line.length > 40 && !line.includes(app.restoreDir))).toEqual([]);
   const wide = await show(200, 'requests', '--quota', 'alice');
   expect(wide.split('\n')[0]).toMatch(/^ID +USER +STATE/);

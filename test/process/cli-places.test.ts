@@ -35,7 +35,7 @@ test('request, watch, show and ls print where the restored files are', async () 
   const outcome = `request ${id} is completed: 2 files on disk, 1.50 kB\nrestored below ${app.restoreDir}, each at its archive path\n`;
   expect(made.stdout.endsWith(outcome)).toBe(true);
   expect((await run('watch', id)).stdout).toBe(outcome);
-  expect((await run('show', id)).stdout).toContain(`\nDIRECTORY  ${app.restoreDir}\n`);
+  expect((await run('show', id)).stdout).toContain(`\nDIRECTORY   ${app.restoreDir}\n`);
   expect((await run('ls', '/place/')).stdout).toBe(
     `R    1.00 kB  /place/a b.nc  at ${restored('/place/a b.nc')}\nR  500 bytes  /place/it's.nc  at ${restored("/place/it's.nc")}\n`,
   );
