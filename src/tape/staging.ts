@@ -16,8 +16,7 @@ export class RetryLaterError extends LibraryError {
 }
 
 /**
- * Reports that another file replaced a file in the library during a read. The reader must discard the bytes and start
- * again.
+ * Reports that a file was replaced in the library while it was read. The reader must discard the bytes and start again.
  */
 export class ChangedError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
@@ -42,8 +41,8 @@ export interface StagedFile {
   position: bigint | null;
   size: bigint;
   /**
-   * Expected checksum of the bytes, such as `adler32:…`. Present only if the caller verifies the checksum, so that the
-   * library need not verify it.
+   * Expected checksum of the bytes, such as `adler32:…`. Present only if the caller verifies the checksum; the library
+   * then need not verify it.
    */
   checksum?: string | null | undefined;
 }
@@ -53,7 +52,7 @@ export interface StagedFile {
  * `waiting` means that the file will arrive.
  * `ready` means that the file is readable until `until`. If `until` is null, the file is readable until it is released
  * or evicted.
- * `failed` means that the file will not arrive. The TapeError's class says whether a retry can help.
+ * `failed` means that the file will not arrive. The class of the TapeError shows whether a retry can help.
  * `forgotten` means that the library does not know the stage request, so the engine must repeat the request.
  */
 export type FileState =
@@ -130,7 +129,7 @@ export interface StagingTerms {
 
 /** Numbers of requests and bytes for which a provider might charge. */
 export interface Usage {
-  /** Includes requests without a response. */
+  /** Number of requests, including requests that got no response. */
   requests: number;
   /** Bytes of file content. */
   bytes: bigint;
@@ -148,27 +147,28 @@ export function countUsage(usage: Map<string, Usage>, request: string, more: Par
  * store state between calls: any process can make the next call, even after a crash. Methods can run concurrently.
  * Results contain the paths that the caller passed. If a file's state is unknown, the result omits the file.
  *
- * If one file fails, the library reports the failure as the file's state. If the whole call fails, it throws a
- * LibraryError, or a RetryLaterError if the library has asked for a retry. The error's class is PERMANENT or POLICY if
- * an operator must fix the cause, for example by renewing a certificate. If the signal aborts, a call rejects with the
- * signal's reason. Any other error is a bug in the library.
+ * If only one file is affected by an error, the library reports the error as the file's state. If the whole call fails,
+ * it throws a LibraryError, or a RetryLaterError if the library has asked for a retry. The error's class is PERMANENT
+ * or POLICY if an operator must fix the cause, for example by renewing a certificate. If the signal aborts, a call
+ * rejects with the signal's reason. Any other error is a bug in the library.
  */
 export interface StagingLibrary {
   readonly limits: { stage: number; poll: number; release: number };
 
   /**
-   * Shortest and longest interval between two polls of a stage request, in seconds. A retry delay from the library
-   * takes precedence.
+   * Shortest and longest interval between two polls of a stage request, in seconds. If the library asks for a retry
+   * delay, the delay applies instead.
    */
   readonly pollSeconds: { least: number; most: number };
 
-  /** The library's own time limits in seconds: for a call, and for the next bytes during a read. */
+  /** The library's own time limits, in seconds: one for each call, and one for each wait for bytes during a read. */
   readonly ownSeconds?: { call?: number; read?: number };
 
   /**
    * Asks the library to stage files to its disk. Repeating a call is safe: if the first response was lost, the repeated
    * call finds the same stage request.
-   * @returns the id of the stage request; `known`: the states of files that are ready or have failed already
+   * @returns the id of the stage request; and in `known`, the states of files that are already ready or have already
+   * failed
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 
@@ -197,8 +197,8 @@ export interface StagingLibrary {
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Numbers of requests and bytes since the caller last cleared the map, keyed by the provider's names for the
-   * requests. Absent if the library does not count requests.
+   * Numbers of requests and bytes, keyed by the provider's name for the request. The caller clears the map. Absent if
+   * the library does not count requests.
    */
   readonly usage?: Map<string, Usage>;
 }

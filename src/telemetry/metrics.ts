@@ -1,4 +1,6 @@
-/** The Prometheus metrics of a process: its counters, connections and events, Node.js metrics, and site metrics. */
+/**
+ * The Prometheus metrics of a process: counters, numbers of connections and events, Node.js metrics, and site metrics.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
@@ -39,7 +41,7 @@ interface MetricDescription {
   labels: readonly string[];
 }
 
-/** Returns the descriptions of the metrics, for the documentation. */
+/** Returns descriptions of all metrics, from which a script generates the documentation. */
 export function describeMetrics(): MetricDescription[] {
   const own = new Registry();
   const noContext = { db: {}, events: {} } as unknown as Context;

@@ -1,5 +1,5 @@
 /**
- * Sends spans to a collector by OTLP over HTTP, if a collector is configured (OTEL_EXPORTER_OTLP_ENDPOINT). Only this
+ * If a collector is configured (OTEL_EXPORTER_OTLP_ENDPOINT), sends spans to the collector by OTLP over HTTP. Only this
  * file loads the OpenTelemetry SDK, which reads the other OTEL environment variables.
  */
 import type { DiagAPI } from '@opentelemetry/api';

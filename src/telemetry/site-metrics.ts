@@ -1,5 +1,5 @@
 /**
- * Metrics of the whole site, whose names begin with `tapegate_site_`. Every process reports these metrics, so queries
+ * Metrics of the whole site. Their names begin with `tapegate_site_`. Every process reports these metrics, so queries
  * must use the maximum over all processes.
  *
  * All scrapes share one read of the database. The pause after a read lasts at least ten seconds, and at least 20 times
@@ -13,8 +13,8 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 const REST_MS = 10_000;
 const REST_TIMES = 20;
 /**
- * Maximum time that a scrape waits for new figures. Afterwards, the scrape reports older figures, at most `STALE_MS`
- * milliseconds old.
+ * Maximum time that a scrape waits for new figures. After this time, the scrape reports the previous figures, unless
+ * they are older than `STALE_MS` milliseconds.
  */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;
@@ -71,7 +71,7 @@ class SiteReader {
     this.ctx = ctx;
   }
 
-  /** @returns undefined if there are no figures, or if all of them are older than `STALE_MS` */
+  /** @returns the latest figures; undefined if there are none, or if they are older than `STALE_MS` milliseconds */
   async get(): Promise<SiteReading | undefined> {
     if (performance.now() >= this.restUntil) this.reading ??= this.read();
     let timer: NodeJS.Timeout | undefined;
@@ -120,7 +120,7 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
     const seen = await reader.get();
     for (const [name, gauge] of made) {
       gauge.reset();
-      // remove the 0 that the reset has set, because the gauge would report it as a measured value
+      // `reset` sets a gauge without labels to 0: remove the 0, because it would look like a measured value
       if (gauges[name]?.length === 1) gauge.remove();
     }
     setGauge('tapegate_site_read_success', {}, reader.isGood && seen ? 1 : 0);

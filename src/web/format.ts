@@ -41,7 +41,7 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
 /** Shortest time span, in seconds, that the dashboard shows as a number. */
 const NOW_SECONDS = 30;
 
-/** Returns whether a time is past or imminent. Both times are in milliseconds. */
+/** Returns whether the time `at` is past or imminent. `at` and `now` are in milliseconds. */
 export const isSoon = (at: number, now: number): boolean => at - now < NOW_SECONDS * 1000;
 
 /**

@@ -49,7 +49,7 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
-/** Ignores events: a view without live data subscribes only to show when the connection is lost. */
+/** Ignores events. The frame subscribes only to detect a lost connection, even in a view without live data. */
 const ignore = () => {};
 
 export function Frame({ connection }: { connection: ConnectionState }) {

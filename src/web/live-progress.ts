@@ -25,7 +25,7 @@ interface Watched {
 }
 
 /**
- * Returns the latest progress of active requests, if it is newer than the view's data.
+ * Returns the latest progress of each active request. Omits progress that is older than the view's data.
  * @param requestedAt time of the query for the view's data, measured by `performance.now()`
  */
 export function useProgress(

@@ -42,8 +42,8 @@ export function useRoute(): Route {
 const TYPED = 'typed';
 
 /**
- * Changes the filters of a view. Each change is a step in the browser's history, but letters typed in a row count as
- * one step.
+ * Changes the filters of a view. Each change is a step in the browser's history, but consecutive keystrokes in a text
+ * field are one step.
  */
 export function chooseHere(
   parts: readonly (string | number)[],

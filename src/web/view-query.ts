@@ -13,8 +13,8 @@ export interface ViewQuery<Data> {
   error: CombinedError | undefined;
   isFetching: boolean;
   /**
-   * Time of the query that returned the last result, measured by `performance.now()`. Earlier events might be older
-   * than the result.
+   * Time of the query that returned the last result, measured by `performance.now()`. An event received before this
+   * time might be older than the result.
    */
   requestedAt: number;
   again(): void;
@@ -43,7 +43,7 @@ export function useViewQuery<Data, Variables extends AnyVariables>(
 
 /**
  * Retries a query with growing, random pauses while the gateway does not answer.
- * @param isAway whether the gateway does not answer; undefined while unknown
+ * @param isAway whether the gateway does not answer; undefined while a query is in progress
  */
 function useTries(isAway: boolean | undefined, again: () => void): void {
   const tries = useRef(0);

@@ -15,7 +15,7 @@ interface Sent {
   method: 'GET' | 'POST' | 'DELETE';
   path: string;
   body?: object;
-  /** HTTP error statuses that the caller of `call` handles, so that `call` does not throw an error. */
+  /** HTTP error statuses for which `call` does not throw an error, because its caller handles them. */
   also?: readonly number[];
 }
 
@@ -38,8 +38,8 @@ export class TapeApi {
   /**
    * Sends one stage request of at most `parts.stage.size` paths.
    * @returns the id of the stage request
-   * @throws CallRefusedError if the server refuses the call. Like the other methods, also throws LibraryError,
-   * RetryLaterError or the signal's reason
+   * @throws CallRefusedError if the server refuses the call. All methods can also throw LibraryError, RetryLaterError
+   * and the signal's reason
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
@@ -64,7 +64,8 @@ export class TapeApi {
   }
 
   /**
-   * Cancels the staging of files that have not arrived. Also succeeds if the server does not know the stage request.
+   * Cancels the staging of files that have not arrived on disk. Also succeeds if the server does not know the stage
+   * request.
    */
   async cancel(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`${requestPath(id)}/cancel`, paths, signal);
@@ -222,7 +223,7 @@ class Discovery {
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // do not pass a caller's signal, because all callers share the discovery
+    // do not pass one caller's signal, because all callers share the request for the discovery document
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });
@@ -233,7 +234,7 @@ class Discovery {
     this.known = undefined;
   }
 
-  /** Finds the base URL of the API. Limits the total time, because all callers wait for the result. */
+  /** Finds the base URL of the API. Limits the total time of this search, because all callers wait for the result. */
   private async discover(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;
     const ms = limits.connectMs + limits.answerMs;

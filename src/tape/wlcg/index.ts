@@ -17,8 +17,8 @@ import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './set
 const CALL_SOCKETS = 4;
 
 /**
- * After an immediate check that finds no files on disk, the library skips immediate checks for this many milliseconds.
- * An immediate check directly follows a stage request.
+ * The library checks immediately after a stage request which of the files are on disk. If an immediate check finds no
+ * files on disk, the library skips these checks for this many milliseconds.
  */
 const POLL_MS = 300_000;
 
@@ -88,7 +88,7 @@ class WlcgLibrary implements StagingLibrary {
         }
       }
     } catch (error) {
-      // a failed check does not affect the stage request
+      // ignore a failed check, because the engine polls the stage request later
       if (signal.aborted || !(error instanceof TapeError)) throw error;
     }
     this.nextPollAt = ready.length > 0 ? 0 : performance.now() + POLL_MS;
@@ -176,8 +176,8 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Returns a file's state from a poll response; undefined if the library must also check where the file is. A staged
-   * file stays on disk for `diskLifetime`, counted from `finishedAt`.
+   * Returns a file's state from a poll response; undefined if the response does not report the file as waiting or
+   * ready. A staged file stays on disk for `diskLifetime`, counted from `finishedAt`.
    */
   private toState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
     if (answer?.word === 'waiting') return { path, state: 'waiting' };
@@ -210,8 +210,8 @@ class WlcgLibrary implements StagingLibrary {
 
 /**
  * Returns the state `failed` for each file that the server refused.
- * @throws CallRefusedError if the server refused several files, and accepted none, because the cause might be the call
- * itself
+ * @throws CallRefusedError if the server refused several files and accepted none, because the call itself might be
+ * invalid
  */
 function toRefusedStates(
   byRemote: ReadonlyMap<string, StagedFile[]>,
@@ -229,7 +229,7 @@ function toRefusedStates(
   );
 }
 
-/** Combines the ids of a stage request's parts into one id, which is a JSON list if there are several parts. */
+/** Combines the ids of a stage request's parts into one id. If there are several parts, the id is a JSON list. */
 function joinIds(ids: readonly string[]): string | null {
   const [only] = ids;
   if (only === undefined) return null;

@@ -12,9 +12,7 @@ export class CallRefusedError extends LibraryError {
   }
 }
 
-/**
- * Maximum number of refused calls before `send` fails: enough to isolate two or three invalid paths among a thousand.
- */
+/** Number of refused calls after which `send` fails: enough to find two or three invalid paths among a thousand. */
 const MAX_REFUSALS = 32;
 
 export class Parts {
@@ -25,17 +23,17 @@ export class Parts {
     this.limit = limit;
   }
 
-  /** Current maximum number of paths per call, which decreases when the server refuses a call as too large. */
+  /** Current maximum number of paths per call. Decreases when the server refuses a call because it is too large. */
   get size(): number {
     return this.limit;
   }
 
   /**
    * Sends all paths in as few calls as possible. If the server refuses a call, sends the call's paths in two smaller
-   * calls of equal size. After a call that was too large, later calls are not larger than these two calls. If a path is
-   * invalid, the paths are split until a call contains only the invalid path.
+   * calls of equal size. If the server refused the call because of its size, later calls contain at most as many paths
+   * as a smaller call. If a path is invalid, the paths are split until a call contains only the invalid path.
    *
-   * @returns the results from `send` for all accepted calls, and from `onRefused` for each invalid path
+   * @returns the result of `send` for each accepted call, and the result of `onRefused` for each invalid path
    * @throws the errors from `send`; CallRefusedError after too many refusals
    */
   async send<T>(

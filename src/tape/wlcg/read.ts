@@ -1,6 +1,6 @@
 /**
  * Reads a staged file over HTTP. After a failed read, asks the tape API where the file is, because servers report the
- * same cause differently.
+ * same error with different statuses.
  */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
@@ -34,14 +34,14 @@ export async function* readStaged(source: Site, reading: ReadOptions, signal: Ab
     yield* readRange(source.client, url, { from, size, version, checksum, signal });
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    // also look for the cause of timeouts, because some servers stage a file before they answer
+    // also ask the tape API after a timeout, because some servers do not answer until they have staged the file
     const problem = error instanceof RefusedError ? error.problem : undefined;
     if (!problem && !(error instanceof SilentServerError)) throw error;
     throw await explain(source, reading, { problem, error, signal });
   }
 }
 
-/** HTTP statuses of servers that refuse to send a file that is not on disk. */
+/** HTTP statuses with which servers refuse to send a file that is not on disk. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(

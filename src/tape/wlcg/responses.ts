@@ -63,8 +63,8 @@ const ENDED = new Map<string, StageAnswer['word']>([
 ]);
 
 /**
- * Reads a file's state from a poll response. Like other clients, treats a file with an error as failed, regardless of
- * its other members.
+ * Reads a file's state from a poll response. Like other clients, treats a file with the member `error` as failed,
+ * regardless of the other members.
  */
 function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
   const said = textOf(error);
@@ -75,7 +75,9 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
-/** Largest number that counts as seconds since 1970 (a date in the year 5138). Larger numbers count as milliseconds. */
+/**
+ * Largest number that is read as seconds since 1970 (a date in the year 5138). Larger numbers are read as milliseconds.
+ */
 const LAST_SECONDS = 1e11;
 
 /**
@@ -112,7 +114,7 @@ export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean 
 
 /**
  * Returns the error for a file, according to its locality and the server's error texts.
- * @param said the server's error text, if the file has failed in the stage request
+ * @param said the server's error text, if the server has failed to stage the file
  * @returns undefined if the server can stage the file
  */
 export function findFailure(
@@ -134,8 +136,8 @@ export function findFailure(
 }
 
 /**
- * Determines a file's state from its locality (such as `TAPE`), if the file failed in a poll response or is missing
- * from the response. Returns undefined if the state is unknown.
+ * Determines a file's state from its locality (such as `TAPE`). Used if the poll response reports the file as failed,
+ * or does not contain the file. Returns undefined if the state is unknown.
  */
 export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {
   const { path } = file;

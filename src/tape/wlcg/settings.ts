@@ -52,7 +52,10 @@ export function lifetimeMs(duration: string): number {
 
 const DURATION = expects('a duration like P2D or PT36H');
 
-/** Maximum length of `targetedMetadata` as JSON, in characters. A stage request repeats the metadata for each file. */
+/**
+ * Maximum length of `targetedMetadata` as JSON, in characters. The length is limited because a stage request repeats
+ * the metadata for each file.
+ */
 const MAX_METADATA = 4096;
 
 /** Schema of `targetedMetadata`, which can be an object, or a string that contains the object as JSON. */
@@ -138,12 +141,12 @@ export type WlcgSettings = z.output<typeof wlcgSettings>;
 function findIdentity(ctx: z.RefinementCtx, { caFile: ca, certFile: cert, keyFile: key }: Given): IdentityFiles {
   if (key !== undefined && cert === undefined)
     refuse(ctx, 'certFile', `is required with keyFile, which is ${quote(key)}`);
-  // by default, the certificate file also contains the key, as a proxy certificate does
+  // by default, read the key from the certificate file, because the file of a proxy certificate also contains the key
   return { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert, key: key ?? cert }) };
 }
 
 /**
- * Catalogue paths below the prefix `own` correspond to remote paths below the prefix `remote`. Neither prefix has a
+ * A mapping of paths: each catalogue path below `own` corresponds to a remote path below `remote`. Neither prefix has a
  * trailing slash.
  */
 interface PathPrefixes {
@@ -155,7 +158,7 @@ function readPrefix(text: string): string {
   return normalisePath(text).replace(/^\/$/, '');
 }
 
-/** Merges repeated slashes in a path and removes a trailing slash, as servers might do. */
+/** Merges repeated slashes in a path and removes a trailing slash, because some servers also do so. */
 export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }

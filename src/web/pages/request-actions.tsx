@@ -108,7 +108,7 @@ interface ConfirmationProps {
 
 function Confirmation({ question, what, yes, onYes, onNo }: ConfirmationProps) {
   const no = useRef<HTMLButtonElement>(null);
-  // move the focus, because the pressed button no longer exists, and keyboard users would lose their place
+  // move the focus, because the pressed button no longer exists: keyboard users would lose their position on the page
   useEffect(() => no.current?.focus(), []);
   return (
     <fieldset class="confirmation">

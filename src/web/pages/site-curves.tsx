@@ -1,4 +1,4 @@
-/** Shows charts of the site's activity, and the running processes. */
+/** Two views of the site: charts of its activity, and a list of its running processes. */
 import { useMemo, useState } from 'preact/hooks';
 import {
   SiteHistoryDocument,

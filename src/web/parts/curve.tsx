@@ -1,5 +1,5 @@
 /**
- * A chart of values over time. Each view also shows the values as a table, for screen readers and for exact numbers.
+ * A chart of values over time. Each view also contains a table with the exact values, which screen readers can read.
  */
 import { formatSpanEnd } from '../format';
 

@@ -1,4 +1,4 @@
-/** Shows links to the folders above the search text, and to the folders directly below it. */
+/** Shows links to the folder that the user has typed as the search text: its parent folders and its subfolders. */
 import { DirectoryDocument } from '../../generated/web-operations';
 import { useViewQuery } from '../view-query';
 

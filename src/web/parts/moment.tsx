@@ -6,8 +6,8 @@ interface MomentProps {
   at: string;
   isFull?: boolean;
   /**
-   * Whether to show the time as past or as future. By default, the browser's clock decides. This default is wrong if
-   * the clock is wrong, or if a planned event is late.
+   * Whether to show the time as past or as future. By default, the component compares the time with the browser's
+   * clock. The result is wrong if the clock is wrong, or if a planned event is late.
    */
   side?: 'past' | 'ahead' | undefined;
 }

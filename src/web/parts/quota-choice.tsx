@@ -1,4 +1,4 @@
-/** Selects one of the user's quotas. */
+/** Lets the user select a quota. */
 import { useCaller } from '../sign-in/caller';
 
 interface QuotaChoiceProps {

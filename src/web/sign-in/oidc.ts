@@ -89,7 +89,7 @@ export async function startSignIn(providers: Providers, issuer: string, isPersis
 /**
  * Completes a sign-in after the identity provider has redirected to the page.
  * @param store function that stores the token, for this tab or permanently
- * @returns an error message for users; undefined after success, or without a redirect
+ * @returns an error message for users; undefined after a success, or if the page was not opened by a redirect
  */
 export async function finishSignIn(
   store: (token: StoredToken, isPersistent: boolean) => void,
@@ -152,7 +152,7 @@ async function prepare(providers: Providers, issuer: string) {
   return { oauth, server: await describe(issuer), client: { client_id: providers.clientId }, options };
 }
 
-/** Longest lifetime of a token, in milliseconds: 100 years. */
+/** Maximum token lifetime that the page stores, in milliseconds: 100 years. */
 const MAX_LIFE_MS = 100 * 366 * 86_400_000;
 
 function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
@@ -167,8 +167,8 @@ function targetOf({ audience }: Providers): Record<string, string> {
 }
 
 /**
- * Returns options for HTTP requests to an issuer. HTTP without TLS is allowed only for a provider on this host, for
- * tests.
+ * Returns options for HTTP requests to an issuer. Allows HTTP without TLS only for an issuer on this host, because
+ * tests run such an issuer.
  */
 async function optionsFor(issuer: string) {
   const { allowInsecureRequests } = await import('oauth4webapi');

@@ -41,7 +41,7 @@ export async function readToken(): Promise<string | undefined> {
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
   await withLock(async () => {
-    // do not renew: another tab has renewed the token, or the user has signed out
+    // do not renew the token if another tab has renewed it, or the user has signed out
     if (readStored()?.token !== kept.token) return;
     const next = await renew(kept).catch(() => undefined);
     // discard the new token if the user has signed out during the renewal
@@ -50,8 +50,8 @@ async function renewStored(kept: StoredToken): Promise<void> {
 }
 
 /**
- * Calls `use` while holding a lock that all tabs share. Browsers do not offer locks on a page from another host without
- * TLS, so the page then calls `use` without a lock.
+ * Calls `use` while holding a lock that all tabs share. Browsers offer locks only on pages loaded over TLS or from this
+ * host. On other pages, `use` runs without a lock.
  */
 async function withLock(use: () => Promise<void>): Promise<void> {
   if (navigator.locks === undefined) return await use();
