@@ -37,7 +37,7 @@ export class PlannedStrategy implements Strategy {
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
   private readonly waiting = new Map<string, WaitingFiles>();
-  /** Volumes for which users requested more files after the planner had made the read plan. */
+  /** Volumes from which users have requested more files since the planner made their read plans. */
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
@@ -76,7 +76,7 @@ export class PlannedStrategy implements Strategy {
     return choice && this.take(drive, choice.queue.volume, state);
   }
 
-  /** Returns the time at which drives must ask for work again. */
+  /** Returns the time at which idle drives must ask for work again, even if no new request arrives. */
   wakeAt(now: number): number | undefined {
     const isDone = [...this.waiting.values()].every((files) => files.isEmpty);
     return isDone ? undefined : now + this.policy.collectSeconds / 2;

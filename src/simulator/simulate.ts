@@ -115,8 +115,9 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 }
 
 /**
- * Returns a lower bound on the drive hours for files that are all requested at the start. Assumes one mount per volume,
- * and reading at streaming speed. Returns undefined if a volume has too many files for `orderReads` to compute a bound.
+ * Returns a lower bound on the drive hours for files that are all requested at the start. Assumes that each volume is
+ * mounted once, and that files are read at streaming speed. Returns undefined if a volume has too many files for
+ * `orderReads` to compute a bound.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;

@@ -15,12 +15,12 @@ export function createArrivalOrder(): Strategy {
   };
 }
 
-/** Number of requests that django-nla_control reads concurrently for one user (its MAX_SLOTS_PER_USER). */
+/** Number of requests that django-nla_control processes concurrently for one user (its setting MAX_SLOTS_PER_USER). */
 const SLOTS_PER_USER = 2;
 
 /**
- * The recall strategy of django-nla_control. Each drive takes a random request, and reads its files in the listed
- * order. At most two drives serve the same user.
+ * The recall strategy of django-nla_control. Each drive takes a random request, and reads the request's files in the
+ * listed order. At most two drives serve the same user.
  */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);

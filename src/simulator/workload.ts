@@ -1,4 +1,4 @@
-/** Creates workloads for the simulator, or reads them from a trace of requests. */
+/** Provides workloads for the simulator: generates a workload, or reads it from a trace of requests. */
 import type { Medium } from '../planner/media.js';
 
 export interface Arrival {

@@ -15,7 +15,7 @@ export class LibraryError extends VolumeError {}
 
 /**
  * Returns whether an operator must fix the cause of an error. After such an error, the engine suspends the library, and
- * retries after longer pauses.
+ * waits longer before each retry.
  */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
@@ -41,8 +41,7 @@ export interface FileOnVolume {
 }
 
 /**
- * The contract of a drive library. The suites in test/support/tape-library.ts and tape-library-writes.ts test the
- * contract.
+ * The contract of a drive library. Test suites: test/support/tape-library.ts and test/support/tape-library-writes.ts.
  *
  * A library knows volumes and files, but not requests, users or the database. The engine can call a method for several
  * drives concurrently, but never for the same volume. Every failure is a TapeError, whose class says whether a retry
@@ -83,8 +82,8 @@ export interface WritableLibrary extends DriveLibrary {
    * Writes a file to a volume, and creates a missing volume.
    *
    * When the promise resolves, the file is durable, unless the library has a method `sync`. If the promise rejects, the
-   * file is not created. The caller must not reuse a chunk before the library requests the next chunk. The library
-   * rethrows errors from `bytes` unchanged.
+   * file is not created. The caller must not reuse the memory of a chunk before the library requests the next chunk.
+   * The library rethrows errors from `bytes` unchanged.
    * @param position the position of the file on the volume; an occupied position causes an error of the class PERMANENT
    * @returns the number of bytes written
    * @throws LibraryError if the library is missing, because `write` never creates a library

@@ -2,8 +2,8 @@
  * Finds the programs and secrets that a host's administrator provides for libraries, as files below
  * `TAPEGATE_LIBRARY_DIR`.
  *
- * Settings contain only the names of these files, not paths. Otherwise, anyone with an operator's token could run any
- * program on the host, and send any file to any server.
+ * Settings contain only the names of these files, not paths. If settings could contain paths, anyone with an operator's
+ * token could run any program on the host, and send any file to any server.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';

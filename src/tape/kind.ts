@@ -2,8 +2,8 @@
  * Defines library types. Each library type has a contract, a schema of its settings, a constructor, a directory in
  * src/tape, and a line in kinds.ts (docs/operators/libraries).
  *
- * Schemas also accept numbers and booleans as strings, for the command line. An empty or null setting counts as
- * missing.
+ * Schemas also accept strings for numbers and booleans, because the command line passes strings. An empty or null
+ * setting counts as missing.
  */
 import { z } from 'zod';
 import { quote, SettingsError } from '../core/errors.js';
@@ -43,7 +43,7 @@ export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    // report an invalid list item as a fault in the whole list
+    // report an invalid list item as a fault of the list
     const path = issue.path.filter((part) => typeof part === 'string');
     const paths = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...path, key]) : [path];
     for (const each of paths) {
@@ -141,7 +141,7 @@ export const texts = () => listOf(text(LIST));
 
 /**
  * Schema of an HTTP URL. Rejects credentials in the URL, because the database would store them. Error messages omit the
- * URL for the same reason.
+ * URL, because it might contain credentials.
  */
 export const webUrl = () =>
   text().transform((value, ctx) => {
@@ -161,8 +161,8 @@ export interface Wait {
 const MOST_MINUTES = 30 * 24 * 60;
 
 /**
- * Settings for the time that files take to arrive on disk. Estimates use these settings until Tapegate has measured
- * actual waits.
+ * Settings for the expected time until a requested file is on disk. Estimates use these settings until Tapegate has
+ * measured actual waits.
  */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)

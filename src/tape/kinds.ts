@@ -34,7 +34,7 @@ interface RegisteredLibrary {
 }
 
 /**
- * Creates the object for a registered drive library, without checking whether the library is available.
+ * Creates the object for a registered drive library, but does not check whether the library is available.
  * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createDriveLibrary(
@@ -59,7 +59,10 @@ export function createStagingLibrary(
   throw new SettingsError('kind', `must be a library type that stages files, not ${quote(kind)}`);
 }
 
-/** Validates the settings of a library before it is registered, without access to the library. @throws SettingsError */
+/**
+ * Validates the settings of a library that an operator wants to register. Does not access the library. @throws
+ * SettingsError
+ */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
   const found = findKind(kind);
   parseSettings(found.settings, settings);

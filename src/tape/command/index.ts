@@ -38,8 +38,8 @@ const script = () =>
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
 /**
- * Matches the names of allowed environment variables. Other variables, such as LD_PRELOAD, could run programs that the
- * host's administrator has not approved.
+ * Matches the names of allowed environment variables. With other variables, such as LD_PRELOAD, an operator could run
+ * programs that the host's administrator has not approved.
  */
 const SAFE = /^TAPE(?!GATE)/;
 

@@ -20,7 +20,7 @@ export function endSeconds({ killMs }: Caller): number {
 /**
  * The files that a failed script call affects. `all` stands for all files in the call, and the failure counts against
  * the library. `volume` stands for all files on the mounted volume. `file` stands for one file of a drive library.
- * `staged` stands for one file of a staging library, which might not have staged the file yet.
+ * `staged` stands for one file that a staging library was asked to stage, but might not have staged yet.
  */
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 
@@ -83,8 +83,8 @@ export async function runScript(
 }
 
 /**
- * Yields a script's output as fast as the reader processes it. Stops the script after `silenceSeconds` seconds without
- * a byte or an exit.
+ * Yields a script's output as fast as the reader processes it. Stops the script if it neither writes a byte nor exits
+ * for `silenceSeconds` seconds.
  * @throws TapeError after the last byte, if the script fails
  */
 export async function* streamScript(

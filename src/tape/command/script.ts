@@ -11,7 +11,7 @@ import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];
-  /** All environment variables of the script, which inherits none from this process. */
+  /** All environment variables of the script. The script does not inherit any variables from this process. */
   environment: Readonly<Record<string, string>>;
   /** The standard input of the script; if absent, the input is empty. */
   input?: string;
@@ -91,13 +91,17 @@ export class Script {
     child.stderr?.on('data', (chunk: Buffer) => {
       this.tail = Buffer.from(Buffer.concat([this.tail, chunk]).subarray(-TAIL_BYTES));
     });
-    // without a listener, Node.js discards the output if the script exits before a caller reads it
+    // add a listener, because Node.js would otherwise discard the output of a script that exits before its output is
+    // read
     child.stdout?.on('readable', () => {});
-    child.stdin?.on('error', () => {}); // a script can exit without reading its input
+    child.stdin?.on('error', () => {}); // ignore errors, because a script can exit without reading its input
     child.stdin?.end(input);
   }
 
-  /** Yields the standard output of the script. The script blocks while its output is not read. */
+  /**
+   * Yields the standard output of the script. While the caller does not read the output, the script cannot write more
+   * of it.
+   */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
       for await (const chunk of this.child.stdout ?? []) {
@@ -128,8 +132,8 @@ export class Script {
   }
 
   /**
-   * Stops the script and its process group with SIGTERM, and later with SIGKILL. After several calls, `finish` throws
-   * the reason of the first call.
+   * Stops the script and its process group with SIGTERM, and later with SIGKILL. If `stop` is called several times,
+   * `finish` throws the reason passed to the first call.
    */
   stop(reason: unknown): void {
     if (this.stopped) return;
@@ -174,7 +178,8 @@ export class Script {
       child.once('exit', (code, signal) => {
         this.isOver = true;
         if (child.stdout) this.drain(child.stdout);
-        this.kill('SIGKILL'); // kill the rest of the group; its id is not reused while the group has members
+        // kill the remaining processes of the group, whose id is not reused while the group has members
+        this.kill('SIGKILL');
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
       });

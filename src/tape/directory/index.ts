@@ -19,7 +19,10 @@ export const directory: DriveKind<{ directory: string }> = {
 const openFd = promisify(fs.open);
 const syncFd = promisify(fs.fsync);
 
-/** Number of files to sync concurrently. Concurrent syncs can share one commit of the file system's journal. */
+/**
+ * Number of files that are synced concurrently, because concurrent syncs can share one commit of the file system's
+ * journal.
+ */
 const SYNCS = 8;
 
 /**
@@ -179,7 +182,7 @@ async function writeFile(
       written += BigInt(chunk.length);
     }
     signal.throwIfAborted();
-    await link(partial, file); // unlike `rename`, `link` never overwrites an existing file
+    await link(partial, file); // use `link`, because `rename` would overwrite an existing file
     return written;
   } finally {
     await handle.close();
@@ -224,8 +227,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * Device and inode of the directory when the library was opened. A change means that another directory or file system
-   * is at the same path.
+   * Device and inode of the directory when the library was opened. If they change, another directory or file system is
+   * now at the same path.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
@@ -286,7 +289,7 @@ class LibraryDirectory {
   private async make(): Promise<void> {
     const first = await mkdir(this.root, { recursive: true, mode: OWN_DIRECTORY });
     if (await this.isEmpty()) {
-      // do not follow a link or open a pipe that another process might have created with this name
+      // do not follow a link or wait at a pipe, because another process might have created one with this name
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());

@@ -10,9 +10,9 @@ import { untilAborted } from '../until-aborted.js';
 export interface TimeLimits {
   /** Time limit for opening a connection, including the TLS handshake. */
   connectMs: number;
-  /** Time limit from opening the connection to receiving the response head. */
+  /** Time limit for receiving the response head, counted from the opening of the connection. */
   answerMs: number;
-  /** Time limit between two chunks of a response body. Excludes the time that the reader spends on a chunk. */
+  /** Time limit between two chunks of a response body. The time that the reader spends on a chunk does not count. */
   silenceMs: number;
 }
 
@@ -62,8 +62,8 @@ interface PoolOptions {
 }
 
 /**
- * Connection pools, keyed by origin. This module does not use undici's `Agent`, which can drop a new pool when a
- * connection in the previous pool closes late.
+ * Connection pools, keyed by origin. This module does not use undici's `Agent`, because a late close of a connection in
+ * an old pool can make an `Agent` drop a new pool.
  */
 export class Pools {
   readonly limits: TimeLimits;
@@ -88,7 +88,8 @@ export class Pools {
         const connect = (found: SecureContextOptions) =>
           buildConnector({ ...found, timeout: connectMs })(options, (...result) => {
             const [, socket] = result;
-            // if a server rejects a certificate, report its TLS alert; undici would report only the closed connection
+            // report the TLS alert of a server that rejects the certificate, because undici would report only a closed
+            // connection
             socket?.on('error', (error) => socket.destroy(error));
             callback(...result);
           });
@@ -178,7 +179,7 @@ function explain(name: string, method: string, limits: TimeLimits, error: unknow
   if (code === 'UND_ERR_HEADERS_TIMEOUT')
     return new SilentServerError(`${name} did not answer ${method} within ${limits.answerMs / 1000} s`);
   const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';
-  // if a server has several addresses that all refuse the connection, the error does not have a message
+  // the error has no message if the server has several addresses and all of them refuse the connection
   const reason = messageOf(error) || code;
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }
@@ -195,7 +196,7 @@ const REFUSED_HERE =
 /** Matches OpenSSL's error codes for a server that rejects the client certificate, or requires one. */
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
-/** Returns whether the server or this process has rejected a certificate. */
+/** Returns whether the connection failed because the server or this process rejected a certificate. */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';
   if (REFUSED_HERE.test(code) || REFUSED_THERE.test(code)) return true;

@@ -27,7 +27,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
     return '';
   });
   const said = readWords(body, response.headers['content-type']) || joinWords(response.headers);
-  // hide the token, because users see the explanation, and some servers repeat a rejected token in it
+  // hide the token, because some servers repeat a rejected token in the explanation, which users can see
   const words = oneLine(hide(said || response.statusText, reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
   return { status, text, retryAfterSeconds: readRetryAfter(response.headers['retry-after']) };
@@ -43,7 +43,7 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
-  // HTML does not explain more than the status does
+  // ignore HTML, because an HTML page does not explain more than the status does
   if (/\bhtml\b/i.test(type ?? '')) return undefined;
   try {
     const problem: unknown = JSON.parse(body);

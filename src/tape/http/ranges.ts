@@ -87,14 +87,15 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
     const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
-    // the class is MEDIA, because a retry after a transient error would continue at the file's end and accept the bytes
+    // the class is MEDIA, because a retry after a TRANSIENT error would continue at the file's end, and so accept the
+    // wrong bytes
     throw new TapeError('MEDIA', text);
   }
 }
 
 /**
- * Minimum age, in milliseconds, at which a Last-Modified date counts as a strong validator. A younger file might change
- * again within the same second.
+ * Minimum age, in milliseconds, at which a Last-Modified date counts as a strong validator. A file that was modified
+ * more recently might change again within the same second.
  */
 const STRONG_AFTER_MS = 60_000;
 
@@ -102,10 +103,10 @@ const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', diges
 
 /**
  * Records the validators of the first response in `version`. For later responses, compares their validators with
- * `version`. Ignores weak entity tags, because they do not identify the exact bytes. Requests omit the header If-Match,
- * because some servers reject their own entity tags in it.
+ * `version`. Ignores weak entity tags, because they do not identify the exact bytes. This module does not send the
+ * header If-Match, because some servers reject their own entity tags in this header.
  * @throws ChangedError if a validator differs
- * @throws LibraryError if no validator or checksum could reveal that the file has changed
+ * @throws LibraryError if neither a validator nor a checksum can show whether the file has changed
  */
 function checkVersion(
   { response, name }: Reply,
@@ -196,8 +197,8 @@ function readExtent({ response, name }: Reply, from: bigint): Extent {
 }
 
 /**
- * Preferred digests. Grid storage systems usually store Adler-32, and might have to read the file to compute another
- * digest.
+ * Preferred digests. Grid storage systems usually store an Adler-32 checksum. To compute another digest, they might
+ * have to read the file.
  */
 const WANTED_DIGESTS = {
   'want-repr-digest': 'adler=10, sha-256=5, md5=1',

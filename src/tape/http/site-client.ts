@@ -104,7 +104,7 @@ export interface IdentityFiles {
 }
 
 /**
- * Reads the certificate files for each new connection, because grid certificates are replaced every few hours.
+ * Reads the certificate files. Called for each new connection, because grid certificates are replaced every few hours.
  * @throws LibraryError POLICY if a file is unreadable or invalid, or if all users on the host can read or write the key
  */
 async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
@@ -126,8 +126,8 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
 const MAX_TOKEN_BYTES = 64 * 1024;
 
 /**
- * Reads the bearer token from its file for each request, because tokens are short-lived. Error messages never contain
- * the token.
+ * Reads the bearer token from its file. Called for each request, because tokens are short-lived. Error messages never
+ * contain the token.
  * @throws LibraryError POLICY if the token is missing or malformed, or if all users on the host can read or write the
  * token file
  */

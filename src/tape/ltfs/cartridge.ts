@@ -23,7 +23,7 @@ export interface ListOptions {
   /**
    * Called for each directory entry that is skipped because its name is not UTF-8, or because it is neither a file nor
    * a directory.
-   * @param why the reason, as the end of a sentence that begins with the path
+   * @param why the reason, worded as the end of a sentence that begins with the path
    */
   onSkip?: (path: string, why: string) => void;
 }
@@ -48,11 +48,15 @@ export class LtfsVolume implements ListableVolume {
   private readonly drive: Drive;
   private readonly settings: LtfsSettings;
   private readonly inUse: HeldLock;
-  /** Path of the directory `root` on the mounted cartridge. `base` is the same path with symbolic links resolved. */
+  /**
+   * Path of the cartridge's directory that the setting `root` names. `base` is the same path with symbolic links
+   * resolved.
+   */
   private readonly top: string;
   private readonly base: string;
   /**
-   * The directory that was last confirmed to be inside `base`, cached to avoid a check for each file in the directory.
+   * The last directory that was found to be inside `base`. Cached, so that not every file in the directory needs a
+   * check.
    */
   private directory = '';
 
@@ -80,7 +84,7 @@ export class LtfsVolume implements ListableVolume {
       const base = await findBase(drive.drive.mountPoint, settings.root);
       return new LtfsVolume(name, drive, settings, inUse, base);
     } catch (error) {
-      await drive.empty().catch(() => {}); // if this fails, the next mount cleans up the drive
+      await drive.empty().catch(() => {}); // ignore a failure, because the next mount cleans up the drive
       inUse.close();
       throw explainRoot(name, settings.root, error);
     }

@@ -1,6 +1,7 @@
 /**
- * Controls the changer of an LTFS library. A lock prevents processes with the same lock directory from running two
- * changer commands concurrently. A running command keeps the lock even if its parent process dies.
+ * Controls the changer of an LTFS library. Before a process runs a changer command, it takes a lock in the lock
+ * directory, so that only one changer command runs at a time. A running command keeps the lock even if its parent
+ * process dies.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
@@ -52,7 +53,8 @@ export class Changer {
   }
 
   /**
-   * Moves the cartridge of a drive to a slot, with retries until a time limit. Does nothing if the drive is empty.
+   * Moves the cartridge in a drive to a slot. Retries failed moves until a time limit. Does nothing if the drive is
+   * empty.
    * @param element the drive's number in the changer; the drive can belong to another library
    * @throws DriveError if the cartridge stays in the drive
    * @throws LibraryError
@@ -174,8 +176,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a free slot for the cartridge in a drive, preferably its previous slot. Avoids ports other than the previous
- * slot, because operators need the ports.
+ * Returns a free slot for the cartridge in a drive, preferably its previous slot. Does not choose a port, unless the
+ * port is the previous slot, because operators need the ports.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

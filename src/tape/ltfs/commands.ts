@@ -1,5 +1,6 @@
 /**
- * Runs a site's commands without a shell, and limits their time and output. Implements locks that the commands inherit.
+ * Runs a site's commands without a shell, and limits their duration and output. Also implements locks that the commands
+ * inherit.
  */
 import { spawn } from 'node:child_process';
 import fs, { closeSync, constants } from 'node:fs';
@@ -16,7 +17,7 @@ const MAX_OUTPUT = 4 * 1024 * 1024;
 /** Milliseconds from SIGTERM to SIGKILL. */
 const KILL_MS = 10_000;
 
-/** Maximum time to wait for the output of an exited command, because a background process might keep it open. */
+/** Maximum time to wait for the end of an exited command's output, which a background process might keep open. */
 const CLOSE_MS = 2000;
 
 export class CommandFailure extends Error {
@@ -39,8 +40,8 @@ interface CommandOptions {
 
 /**
  * Runs a command in its own session, so that signals to this process do not interrupt a robot that is moving a
- * cartridge. If `signal` aborts, this call rejects, but the command continues, because an interrupted move could leave
- * a cartridge in the robot.
+ * cartridge. If `signal` aborts, this call rejects, but does not stop the command. An interrupted move could leave a
+ * cartridge in the robot.
  * @returns the command's standard output
  * @throws CommandFailure if the command fails
  * @throws LibraryError if the operating system cannot start the command
@@ -103,7 +104,10 @@ function shown(args: readonly string[]): string {
   return `"${oneLine(args.join(' '), 200)}"`;
 }
 
-/** Returns the lines of a command's output that report LTFS errors. If there are none, returns the last lines. */
+/**
+ * Returns the lines of a command's output that report LTFS errors. If no lines report such errors, returns the last
+ * lines.
+ */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /\bLTFS\d{5}E\b/.test(line));
@@ -143,10 +147,10 @@ export class LockDirectory {
   }
 
   /**
-   * Takes a lock. If another process holds the lock, waits for a limited time.
-   * @param name the resource to lock, such as a device; all processes must use the same name
+   * Takes a lock. If another process holds the lock, waits at most `seconds`.
+   * @param name name of the resource to lock, such as a device; all processes must use the same name for a resource
    * @param seconds maximum time to wait
-   * @returns the lock; undefined if another process still holds it
+   * @returns the lock; undefined if another process still holds the lock
    * @throws LibraryError if opening or locking the lock file fails
    */
   async take(name: string, seconds: number, signal: AbortSignal): Promise<HeldLock | undefined> {

@@ -1,11 +1,11 @@
 /**
  * One drive of an LTFS library, with two locks.
  *
- * A Tapegate process holds the lock `drive …` while the process uses the drive. If the lock is free but the drive
- * contains a cartridge, the process that loaded the cartridge has died.
+ * A Tapegate process holds the lock `drive …` while it uses the drive. If the lock is free but the drive contains a
+ * cartridge, the process that loaded the cartridge has died.
  *
- * The LTFS process inherits the lock `ltfs …`, and holds this lock until the process exits, some time after the
- * unmount. Moving the cartridge before the LTFS process exits might damage the data on the cartridge.
+ * The LTFS process inherits the lock `ltfs …`, and holds this lock until it exits, some time after the unmount. Moving
+ * the cartridge before the LTFS process exits might damage the data on the cartridge.
  */
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -43,7 +43,7 @@ export class Drive {
 
   /**
    * Loads and mounts a cartridge. First cleans up after processes that died: unmounts the mount point, empties the
-   * drive, and removes the cartridge from any other drive.
+   * drive, and unloads the cartridge from another drive if necessary.
    * @param waitSeconds maximum time to wait while another process uses the drive
    * @returns the drive's lock, which the caller must close after it has emptied the drive
    * @throws DriveInUseError if another process uses the drive
@@ -64,7 +64,8 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // if the cleanup fails, or the command of an aborted mount might still run, the next mount cleans up
+      // do not clean up after an aborted mount, because its command might still be running: the next mount cleans up,
+      // also after a failed cleanup
       if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;

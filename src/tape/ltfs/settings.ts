@@ -5,8 +5,8 @@ import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
 /**
- * Placeholders that must be complete arguments of a command, because their values come from the catalogue or the
- * cartridge, which Tapegate does not trust.
+ * Placeholders that must be complete arguments of a command. Their values come from the catalogue or the cartridge, and
+ * Tapegate trusts neither of these.
  */
 const WHOLE = ['volume', 'file'];
 
@@ -114,7 +114,10 @@ function nameDrives(drives: Record<string, z.output<typeof driveSettings>>, ctx:
   return named;
 }
 
-/** Replaces the placeholders in a command's arguments with their values. A value never becomes several arguments. */
+/**
+ * Replaces the placeholders in a command's arguments with their values. Each value stays in one argument, even if it
+ * contains spaces.
+ */
 export function fill(command: readonly string[], values: Readonly<Record<string, string | number>>): string[] {
   return command.map((argument) => argument.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? '')));
 }

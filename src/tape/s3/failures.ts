@@ -21,7 +21,9 @@ interface SdkError {
   $response?: { statusCode?: number; headers?: Record<string, string | undefined> };
 }
 
-/** S3 error codes, keyed by HTTP status, because the response to a HEAD request does not contain an error code. */
+/**
+ * S3 error codes, keyed by HTTP status. Needed for HEAD requests, because their responses do not contain error codes.
+ */
 const CODES_OF_STATUS: Record<number, string> = {
   301: 'PermanentRedirect',
   403: 'AccessDenied',

@@ -28,8 +28,8 @@ export const s3: StagingKind<S3Settings> = {
 };
 
 /**
- * Maximum number of files per `stage` call. If a call fails midway, S3 has already started to restore some of the
- * files.
+ * Maximum number of files per `stage` call. The number is limited because a call that fails midway has already started
+ * to restore some of the files.
  */
 const STAGED_AT_ONCE = 500;
 /** Maximum number of files per `poll` or `release` call. Each file takes one HEAD request. */
@@ -80,7 +80,8 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
 }
 
 /**
- * Throws an error for the whole library if S3 denies every restore, because the credentials then lack the permission.
+ * Throws an error for the whole library if S3 denies every restore, because the credentials probably lack the
+ * permission.
  */
 function refuseDenied(demands: readonly FileState[]): void {
   const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
@@ -199,14 +200,14 @@ async function checkRestored(
   signal: AbortSignal,
 ): Promise<FileState> {
   const sight = await headOf(calls, key, settings, signal);
-  // also try to read an object in an archive class, because S3 has reported that the object is readable
+  // try to read even an object in an archive class, because S3 has just reported that the object needs no restore
   const isArchive = isArchived(sight) && sight.access === 'archived' && !sight.isTiered;
   const doubtful: Sight = isArchive ? { ...sight, access: 'restored', isCertain: false } : sight;
   const seen = await tryToRead(calls, key, doubtful, signal);
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // without a copy, S3 would also reject another restore request
+  // return an error: S3 has no copy, but would reject another restore request too
   const error = new TapeError('TRANSIENT', `${what}: S3 reports that there is nothing to restore, but has no copy`);
   return { path, state: 'failed', error };
 }

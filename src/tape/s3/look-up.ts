@@ -1,7 +1,7 @@
 /**
- * Finds the state of each object with one HEAD request. Some providers' lists omit restores, and lists do not show
- * whether an object in Intelligent-Tiering is archived. If a HEAD response does not show whether an object is readable,
- * sends a GET request for its first byte.
+ * Finds the state of each object with one HEAD request. List requests are not sufficient: some providers omit restores
+ * from lists, and a list does not show whether an object in Intelligent-Tiering is archived. If a HEAD response does
+ * not show whether an object is readable, sends a GET request for the object's first byte.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -46,7 +46,7 @@ export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signa
   if (sight === undefined || sight instanceof TapeError || sight.isCertain) return sight;
   try {
     const { Body } = await calls.get({ Key: key, Range: 'bytes=0-0' }, signal);
-    // close the connection, because a server that does not support ranges sends the whole object
+    // close the connection, because a server without support for ranges would send the whole object
     (Body as Readable).destroy();
   } catch (error) {
     signal.throwIfAborted();
@@ -107,7 +107,7 @@ export interface Seen {
    * `restoring` object, a restore is in progress. A `restored` object has a temporary copy, which expires at `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** Whether the HEAD response shows if the object is readable. If not, `tryToRead` sends a GET request. */
+  /** Whether `access` is certain from the HEAD response. If not, `tryToRead` sends a GET request. */
   isCertain: boolean;
   /** Time at which the restored copy expires; null if S3 does not report it. */
   until: Date | null;
@@ -154,7 +154,7 @@ export function stateOf(path: string, seen: Seen | undefined, what: string): Fil
 /**
  * Calls `work` for each item, with at most `atOnce` concurrent calls.
  * @param work receives a signal, which aborts if `signal` aborts, or if `work` fails for another item
- * @throws the first error from `work`, after all started calls have ended
+ * @throws the first error from `work`, but only after all started calls have ended
  */
 export async function eachAtOnce<T>(
   items: readonly T[],

@@ -1,6 +1,6 @@
 /**
- * Reads an object in parts, and yields the bytes in order. Reads at most `readParts` parts concurrently, to limit
- * memory use.
+ * Reads an object in parts, and yields the bytes in order. To limit memory use, reads at most `readParts` parts
+ * concurrently.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -112,7 +112,7 @@ class ObjectRead {
   /**
    * Requests the first part of the object. Requests a small object without a range, because a response to a range
    * request does not contain the checksum.
-   * @returns the response; undefined if the object does not extend beyond `from`
+   * @returns the response; undefined if the object contains no bytes from the offset `from` on
    */
   private async askFirst(): Promise<GetObjectCommandOutput | undefined> {
     const { key, from, size, version } = this.wanted;
@@ -212,8 +212,9 @@ type Algorithm = (typeof ALGORITHMS)[number];
 const hashOf = ({ algorithm }: Expected): HashName => algorithm.toLowerCase() as Lowercase<Algorithm>;
 
 /**
- * Returns S3's checksum of the whole object; undefined if S3 does not have one. Ignores checksums of the parts'
- * checksums, because they cannot be compared with a checksum of the bytes.
+ * Returns S3's checksum of the whole object; undefined if S3 does not have one. For an object uploaded in parts, S3
+ * might store only a checksum of the parts' checksums. This function ignores such a checksum, because it is not a
+ * checksum of the object's bytes.
  */
 function checksumOf(answer: object): Expected | undefined {
   const members = answer as Record<string, unknown>;

@@ -139,7 +139,7 @@ export type S3Settings = z.output<typeof s3Settings>;
 
 /**
  * Returns the credentials file and its section from the settings. Returns undefined if the library uses the host's own
- * credentials, which it sends only to AWS.
+ * credentials; these are sent only to AWS.
  */
 function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace | undefined {
   const { credentialsFile: file, profile, endpoint } = settings;
@@ -151,7 +151,7 @@ function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlac
   return undefined;
 }
 
-/** Returns undefined if the settings do not contain a currency. */
+/** Returns the prices in the settings; undefined if the settings do not contain a currency. */
 function findCharges(ctx: z.RefinementCtx, settings: Given): Charges | undefined {
   const { currency, pricePerGb, pricePerThousandRequests, pricePerGbMonth } = settings;
   if (currency === undefined) {

@@ -1,4 +1,4 @@
-/** Signs, sends and counts S3 requests, with time limits. The first request loads the AWS SDK. */
+/** Signs, sends and counts S3 requests, and limits their time. The first request loads the AWS SDK. */
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import type {
@@ -94,9 +94,9 @@ export class S3Calls {
       forcePathStyle: settings.forcePathStyle,
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
-      // the engine retries
+      // the SDK must not retry, because the engine retries
       maxAttempts: 1,
-      // the SDK need not check the bytes, because `Reading` (read.ts) compares the whole object's checksum
+      // the SDK need not check the bytes, because `Reading` (read.ts) verifies the checksum of the whole object
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       requestHandler: {
@@ -108,7 +108,7 @@ export class S3Calls {
         httpsAgent: agent,
       },
     });
-    // set the header here, because the SDK would also compare checksums if `ChecksumMode` were set
+    // set the header here and not with `ChecksumMode`, which would make the SDK compare checksums too
     client.middlewareStack.add(
       (next, { commandName = '' }) =>
         async (args) => {
@@ -121,7 +121,7 @@ export class S3Calls {
   }
 }
 
-/** SDK commands whose responses contain the object's checksum if S3 stores one. */
+/** SDK commands whose responses contain the object's checksum, if S3 has stored a checksum. */
 const CHECKED = ['GetObjectCommand', 'HeadObjectCommand'];
 
 function setHeader(request: unknown, name: string, value: string): void {
@@ -136,8 +136,8 @@ interface S3Credentials {
 }
 
 /**
- * Lifetime of the credentials, as reported to the SDK. The SDK reloads credentials five minutes before they expire.
- * With a lifetime of six minutes, the SDK therefore reads the credentials file every minute.
+ * Lifetime of the credentials that this module reports to the SDK. The SDK reloads credentials five minutes before they
+ * expire. With a lifetime of six minutes, the SDK therefore reads the credentials file every minute.
  */
 const LIFE_MS = 6 * 60_000;
 
@@ -160,8 +160,8 @@ function createCredentials(
 const MAX_FILE_BYTES = 1024 * 1024;
 
 /**
- * Reads a profile's static keys from a file that only its owner can read. The SDK's own function would also run the
- * profile's `credential_process` and assume its roles, without a time limit.
+ * Reads a profile's static keys from a file that only its owner can read. Does not use the SDK's own function, because
+ * this function also runs the profile's `credential_process` and assumes roles, without a time limit.
  */
 async function readProfile(file: string, profile: string): Promise<S3Credentials> {
   try {
@@ -185,8 +185,8 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
 }
 
 /**
- * Parses a credentials file with the SDK. Passes an open file descriptor, so that the SDK parses the file that was
- * checked.
+ * Parses a credentials file with the SDK. Passes an open file descriptor, so that the SDK parses the file whose
+ * permissions were checked.
  */
 async function readSections(file: string): Promise<ParsedIniData> {
   const { parseKnownFiles } = await import('@smithy/core/config');

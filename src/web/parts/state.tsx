@@ -23,7 +23,7 @@ const stages: Record<Stage, string> = {
 /** Returns whether a request has ended and therefore no longer keeps its files on disk. */
 export const isOver = (state: RequestState): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
-/** Shows the state of a request. A request without files has the state COMPLETED, but the badge does not say so. */
+/** Shows the state of a request. A request without files has the state COMPLETED, but is shown as `No files`. */
 export function RequestStateName({ request }: { request: RequestedFiles & { state: RequestState } }) {
   const { state, filesTotal } = request;
   if (state === 'COMPLETED' && filesTotal === 0) return <span class="state">No files</span>;
