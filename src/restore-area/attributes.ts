@@ -23,7 +23,10 @@ const FILE_MODE = 0o644;
 
 const PERMISSIONS = 0o777;
 
-/** Returns a restored file's attributes. A configured mode or group takes precedence over the catalogue's. */
+/**
+ * Returns a restored file's attributes. A mode or group in the settings takes precedence over the mode or group in the
+ * catalogue.
+ */
 export function wantedAttributes(config: Context['config'], original: FileAttributes): WantedAttributes {
   return {
     mode: (config.restoreMode ?? original.mode ?? FILE_MODE) & PERMISSIONS,
@@ -39,8 +42,9 @@ export interface DirectoryAttributes {
 }
 
 /**
- * Returns a restored directory's attributes. A configured file mode also determines which users can enter directories.
- * Only the owner gets write permission, because only Tapegate is allowed to write in the restore area (exposure.ts).
+ * Returns a restored directory's attributes. If the settings contain a file mode, this mode also determines which users
+ * can enter the directory. Only the owner gets write permission, because only Tapegate is allowed to write in the
+ * restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -72,8 +76,8 @@ async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats
 }
 
 /**
- * Returns the mode for a file whose group cannot be set: the actual group gets only the permissions that other users
- * have.
+ * Returns the mode for a file whose group cannot be set. In this mode, the group gets only the permissions that all
+ * other users have.
  */
 export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o007) << 3);
 

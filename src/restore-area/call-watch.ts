@@ -1,7 +1,7 @@
 /**
  * Limits how long this process waits for calls that might hang. A call that hangs in the kernel cannot be ended, and
- * occupies one of the process's few threads. After a time limit, the caller stops waiting, and the parent process ends
- * this process (src/main/engine-process.ts).
+ * occupies one of the process's few threads. If a call exceeds its time limit, the caller stops waiting, and the parent
+ * process ends this process (src/main/engine-process.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startDeadline } from '../core/deadline.js';
@@ -44,7 +44,10 @@ export function limitsOf({ config }: Context): CallLimits {
   return { disk: config.diskTimeout, tape: config.tapeTimeout };
 }
 
-/** Seconds added to a library's own time limit, so that the library's clearer error comes before the HungError. */
+/**
+ * Seconds added to a library's own time limit, so that the library can throw its clearer error before the call counts
+ * as hung.
+ */
 const OWN_MARGIN_SECONDS = 10;
 
 /**
@@ -80,7 +83,10 @@ export class CallWatch {
   hasHung = false;
   private checkedAt = 0;
 
-  /** @param onHang called when a call hangs. If several calls hang, called only for the call that began earliest */
+  /**
+   * @param onHang called when a call hangs. If several calls hang at the same time, called only for the call that began
+   * earliest
+   */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;
@@ -133,7 +139,7 @@ export class CallWatch {
     if (lateMs > STALL_MS) for (const call of this.open) call.since += lateMs;
     const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
     hung.sort((a, b) => a.since - b.since);
-    // blame the call that began earliest, because a call that waits for a blocked thread appears to hang too
+    // report the call that began earliest, because other calls might only be waiting for the thread that it blocks
     const error = hung[0] && new HungError(hung[0].target, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;

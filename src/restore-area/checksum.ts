@@ -109,8 +109,8 @@ interface ExpectedCopy extends FileOnVolume {
 }
 
 /**
- * A difference between a tape copy and the catalogue. The size in `found` is `more` if the tape copy is too long and
- * was not read to its end.
+ * A difference between a tape copy and the catalogue. If the tape copy is too long, it is not read to its end, and the
+ * size in `found` is `more`.
  */
 export interface Mismatch {
   kind: 'size' | 'checksum';
@@ -120,8 +120,8 @@ export interface Mismatch {
 
 /**
  * Reads a file from a mounted volume, and compares its size and checksum with the catalogue.
- * @param how.sink receives the chunks and owns them. While the sink waits, the read from tape waits too. A sink never
- * receives more bytes than expected
+ * @param how.sink receives the chunks and owns them. The read from tape continues when the sink has accepted a chunk. A
+ * sink never receives more bytes than expected
  * @param how.describe returns the error text that users see if the copy differs
  * @returns the checksum, computed with the expected algorithm, and the Adler-32 if requested
  * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the signal's

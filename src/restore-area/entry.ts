@@ -28,7 +28,10 @@ export async function removeEntry(
   }
 }
 
-/** Returns whether a file is unchanged since `seen` was read. Every change to a file changes its ctime. */
+/**
+ * Returns whether a file is unchanged since `seen` was read. Compares the ctime, because every change to a file also
+ * changes the file's ctime.
+ */
 export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
   return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;
 }

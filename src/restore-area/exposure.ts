@@ -9,8 +9,8 @@
  * users, and the group in TAPEGATE_RESTORE_GROUP. Above a mount point, Tapegate trusts a directory with the sticky bit,
  * such as /tmp, because other users cannot replace the mount point there.
  *
- * Tapegate does not trust other groups, because a directory's mode does not show a group's members. An access control
- * list appears in the mode as group rights.
+ * Tapegate does not trust other groups, because a directory's mode does not show a group's members. If a directory has
+ * an access control list, the group permissions in its mode also show the permissions in the list.
  */
 import { randomUUID } from 'node:crypto';
 import type { Stats } from 'node:fs';
@@ -30,8 +30,8 @@ export interface Untrusted {
   problem: string;
   remedy: string;
   /**
-   * Whether the directory is the disk's mount point or a directory above the mount point. In that case, the whole disk
-   * is untrusted.
+   * Whether the directory is the disk's mount point or a directory above the mount point. If so, the whole disk is
+   * untrusted.
    */
   isWholeDisk: boolean;
 }
@@ -95,7 +95,8 @@ async function findOnPath(
     const stats = await lstat(directory).catch((error: unknown) => {
       if (codeOf(error) !== 'ENOENT') throw error;
     });
-    if (!stats?.isDirectory()) return undefined; // the caller will get an error when it opens the path
+    // ignore the error, because the caller will get the same error when it opens the path
+    if (!stats?.isDirectory()) return undefined;
     const found = findProblem({ directory, root }, stats, trusted);
     if (found) return found;
   }

@@ -27,7 +27,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Codes of errors whose cause is a file, a directory or this process, and not the disk. */
+/** Codes of errors that a file, a directory or this process causes, and not the disk. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
@@ -73,17 +73,17 @@ export async function callDisk<T>(
 function mayBeDiskFault(error: unknown): boolean {
   // having too many open files is not the disk's fault
   if (isExhausted(error)) return false;
-  // a TapeError comes from checking the disk marker
+  // a TapeError was thrown by the check of the disk's marker
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError);
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
   return isSystem && !OTHER_CODES.includes(code);
 }
 
-/** Number of consecutive failed calls after which a disk is suspended even if each probe succeeds. */
+/** Number of consecutive failed calls after which a disk is suspended even if all probes succeed. */
 const MAX_FAILURES = 3;
 
-/** Milliseconds for which a probe's result is reused for other failed calls. */
+/** Milliseconds for which the result of a probe is reused if other calls fail. */
 const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
@@ -95,7 +95,7 @@ const PROBE_MS = 10_000;
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
-  /** Watches calls that do not belong to the work of a drive, such as calls to remove copies. */
+  /** Watches the calls that are not made for a drive, such as calls that remove copies. */
   readonly calls: CallWatch;
   /** Error and time (`performance.now()`) of the last call that found a disk full, keyed by disk id. */
   private readonly full = new Map<number, { at: number; error: string }>();
@@ -125,7 +125,7 @@ export class FailingDisks {
   }
 
   /**
-   * Finds out whether a failed call is the disk's fault, and if so, suspends the disk before returning.
+   * Finds out whether the disk caused the error of a call. If it did, suspends the disk before returning.
    * @returns the reason as text for users; undefined if the disk works, or the error did not concern the disk
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
@@ -169,7 +169,10 @@ export class FailingDisks {
     this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
   }
 
-  /** Returns the error if the disk was found to be full at or after `at`, a time measured by `performance.now()`. */
+  /**
+   * Returns an error message if a call has found the disk full at or after the time `at`, measured by
+   * `performance.now()`.
+   */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
     return noted && noted.at >= at ? noted.error : undefined;
@@ -200,8 +203,8 @@ export class FailingDisks {
   }
 
   /**
-   * Probes the disks in service, and suspends a disk that rejects writes. Skips a disk that is absent or slow, because
-   * the first recall checks this anyway, and a busy disk may be slow.
+   * Probes the disks in service, and suspends a disk that rejects writes. Does not suspend an absent disk, because the
+   * first recall detects it. Does not suspend a slow disk, because the disk might only be busy.
    */
   async probeAll(): Promise<void> {
     const probeOne = async ({ id, mountpoint }: Pick<FailingDisk, 'id' | 'mountpoint'>) => {
@@ -227,7 +230,7 @@ export class FailingDisks {
         throw missing === undefined ? error : new Error(missing);
       });
       await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
-      // record the measurement before resuming the disk, so that other hosts see that this host has the disk
+      // record the measurement before resuming the disk, so that other hosts know that the disk is on this host
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await recordMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
       await returnDisk(this.ctx, mountpoint); // resume the disk even if this call has exceeded its time limit
@@ -303,7 +306,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
   }
 }
 
-/** Returns an error that names systemd's sandbox, because a disk can be read-only for a service alone. */
+/** Returns an error that mentions systemd's sandbox, which can make a disk read-only for one service. */
 function explainReadOnly({ mountpoint }: MarkedDisk, cause: unknown): Error {
   const remedy = `if systemd runs Tapegate, add ${mountpoint} to ReadWritePaths= and restart Tapegate`;
   return new TapeError('POLICY', `EROFS: ${mountpoint} is read-only for this process; ${remedy}`, { cause });

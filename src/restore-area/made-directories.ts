@@ -1,8 +1,8 @@
 /**
  * Creates directories in the restore area, and removes empty ones.
  *
- * Tapegate removes an empty directory only if its owner, group and mode are the ones that Tapegate sets. Only trusted
- * users can create such a directory (`exposure.ts`).
+ * Tapegate removes an empty directory only if it has the owner, group and mode that Tapegate sets. Only trusted users
+ * can create a directory in the restore area (`exposure.ts`).
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -38,8 +38,8 @@ const EARLIER_MODE = 0o755;
 const ATTEMPTS = 5;
 
 /**
- * Mode of a new directory until Tapegate sets the final mode. A directory that still has this mode after a crash is
- * unfinished.
+ * Mode of a new directory until Tapegate sets the final mode. If a directory still has this mode, an engine was killed
+ * before it set the final mode.
  */
 export const NEW_MODE = 0o1700;
 
@@ -55,7 +55,7 @@ export async function openCopyDirectory(ctx: Context, location: CopyLocation): P
   for (let attempt = 1; ; attempt++) {
     const root = await rootOf(location);
     const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-    // an untrusted disk only delays the file until an operator has fixed the disk
+    // the class is TRANSIENT, because the file can be restored after an operator has fixed the disk
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
       await ensureDirectories(ctx, root, directoriesAbove(location.path).reverse());
@@ -74,8 +74,7 @@ function directoriesAbove(logicalPath: string): string[] {
 
 /**
  * Creates missing directories. Finishes directories that a killed engine left without their final group and mode.
- * Changes any other existing directory only if Tapegate created the directory, and the directory's mode grants more
- * permissions than it should.
+ * Changes any other existing directory only if Tapegate created it, and only if its mode grants too many permissions.
  * @param dirs directories, outermost first
  * @throws TapeError POLICY if an existing entry is not a directory
  * @throws Error with code ENOENT if a parent directory was just removed
@@ -116,7 +115,7 @@ async function withParent<T>(
   }
 }
 
-/** A directory with another mode or group than the catalogue or the settings now say. */
+/** A directory whose mode or group differs from the catalogue or the settings. */
 export interface WrongMode {
   dir: string;
   expected: string;
@@ -125,9 +124,9 @@ export interface WrongMode {
 }
 
 /**
- * Finds directories that Tapegate might have created, and that have another mode or group than the catalogue or the
- * settings now say. Only the doctor grants rights to existing directories: an engine cannot know whether an operator
- * has changed a mode on purpose.
+ * Finds directories that Tapegate probably created, and whose mode or group differs from the catalogue or the settings.
+ * Only `doctor` grants additional permissions on existing directories, because an engine cannot know whether an
+ * operator has changed a mode on purpose.
  * @param repair whether to set the mode and the group
  * @throws AbsentError if the disk is unavailable
  */
@@ -177,7 +176,7 @@ async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): 
   await chmod(at, hasGroup ? mode : withoutGroup(mode));
 }
 
-/** Returns the two modes that `finishDirectory` can set: one with the wanted group, one for a failed group change. */
+/** Returns the two modes that `finishDirectory` can set: the first if it can set the group, the second if it cannot. */
 export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
   gid === null ? [mode] : [mode, withoutGroup(mode)];
 
@@ -238,7 +237,7 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 
 /**
  * Returns whether a directory has the owner, group and mode that Tapegate sets. Also accepts the marker's owner,
- * because some file servers map owners. Also accepts the group of the marker or of the parent directory.
+ * because some file servers map owners, and the group of the marker or of the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
@@ -288,7 +287,7 @@ export class OpenDirectories {
   /**
    * Returns the directory of a copy, and creates missing directories. The directory stays open until `close` is called.
    * @param confirm called before a directory is created; throws an error to prevent the creation
-   * @throws the errors of `openCopyDirectory`; the error of a failed earlier sync
+   * @throws the errors of `openCopyDirectory`; the error of an earlier sync that failed
    */
   async open(location: CopyLocation, confirm: () => Promise<void>): Promise<Directory> {
     const failure = this.failureOf(location);
@@ -318,7 +317,7 @@ export class OpenDirectories {
     return directory;
   }
 
-  /** Syncs the open directories and their parents, which might be new. Never rejects. */
+  /** Syncs the open directories, and their parents, because the directories might be new. Never rejects. */
   async sync(): Promise<FailureOf> {
     await Promise.all(
       [...this.directories].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.directory))),

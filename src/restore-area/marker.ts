@@ -1,6 +1,6 @@
 /**
  * Markers distinguish a restore disk from the empty directory under its mount point. If a disk's own marker is missing,
- * Tapegate neither writes to the mount point nor counts the disk's copies as missing.
+ * Tapegate does not write to the mount point, and does not count the disk's copies as missing.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
@@ -17,7 +17,7 @@ export interface MarkedDisk {
   mountpoint: string;
 }
 
-/** Returns the contents of a marker file, which include the mount point, so that Tapegate detects swapped disks. */
+/** Returns the contents of a marker file. They include the mount point, so that Tapegate detects swapped disks. */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }

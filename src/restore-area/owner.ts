@@ -47,7 +47,8 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 }
 
 /**
- * Writes the owner record atomically, unless another Tapegate has taken the directory since the caller read the record.
+ * Writes the owner record atomically. Does nothing if another Tapegate has taken the directory since the caller read
+ * the record.
  * @param how.isFirst whether to write the record only if the directory does not have one
  * @param how.takes whether to replace even another owner's record
  * @returns whether the record was written
@@ -62,7 +63,7 @@ export async function writeOwner(
   try {
     await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
     if (sync) await handle.sync();
-    // check the owner after the write, because writing to a busy disk can take long
+    // check the owner after writing the temporary file, because this can take long on a busy disk
     const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
     if (isFirst) await link(partial, file);
     else if (isOwn) await rename(partial, file);
@@ -71,7 +72,8 @@ export async function writeOwner(
   } catch (error) {
     await unlink(partial).catch(() => {}); // ignore the error, because the file might not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // without hard links, replacing the record is safe, because two Tapegates never mark a disk simultaneously
+    // the file system does not support hard links: replace the record, because two Tapegates never mark a disk
+    // simultaneously
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

@@ -52,13 +52,13 @@ export const CHECK_MS = 2000;
 /** Age, in milliseconds, at which `confirm` repeats an ownership check. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
-/** Waiting times in milliseconds. Tests shorten these times. */
+/** Waiting times, in milliseconds. Tests replace them with shorter times. */
 export const watching = {
   /**
    * Time for which a process watches the stamps: long enough for a running owner to replace each stamp several times.
    */
   ms: 4 * STAMP_MS,
-  /** Time after which a Tapegate no longer uses a directory that another Tapegate has taken over. */
+  /** Time after which a Tapegate has certainly stopped using a directory that another Tapegate has taken over. */
   returnMs: FRESH_MS + CHECK_MS,
 };
 const ANSWER_MS = 2000;
@@ -106,13 +106,14 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Reasons why owner records could not be written, keyed by directory, without the random names of temporary files.
+   * Error messages of failed writes of owner records, keyed by directory. The random names of temporary files are
+   * omitted.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps of this process. The database on a promoted standby might lack the latest stamps. The process
-   * then recognises its own stamps by the epoch.
+   * Epoch in the stamps of this process. After the promotion of a standby, the database might lack the latest stamps.
+   * By the epoch, the process can still identify its own stamps.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -147,8 +148,8 @@ export class Ownership {
   }
 
   /**
-   * Checks whether this Tapegate is fenced. First waits as long as a restarted database server might be a copy, or
-   * another Tapegate might still be running.
+   * Checks whether this Tapegate is fenced. If the database server was restarted and might be a copy, or if another
+   * Tapegate might still be running, waits until this is known.
    * @param onWait called if `require` must wait
    * @throws FencedError
    */
@@ -170,7 +171,7 @@ export class Ownership {
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether the fence ends after a waiting time, without an operator. */
+  /** Whether the fence will end after a waiting time, without action by an operator. */
   get isWatching(): boolean {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
@@ -197,7 +198,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    // an engine on another host has recorded a problem with this disk
+    // a disk that this process cannot see, for which an engine on another host has recorded another owner
     const unseenDisk = unseen.find(({ isDisk }) => isDisk);
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.location, location);
@@ -220,8 +221,8 @@ export class Ownership {
   }
 
   /**
-   * Makes engines wait after another Tapegate has lost a directory, because that Tapegate might use the directory until
-   * its next check.
+   * Makes engines wait after this Tapegate has taken a directory from another Tapegate, because the other Tapegate
+   * might use the directory until its next check.
    * @returns why engines must still wait; undefined if they need not wait
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -372,8 +373,8 @@ export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'dis
 }
 
 /**
- * Writes an owner record to a directory that does not have one. Checks the opened directory, because the disk might
- * have been unmounted, and its empty mount point must not get a record.
+ * Writes an owner record to a directory that does not have one. Before writing, checks that the disk is still mounted,
+ * because the empty directory under its mount point must not get a record.
  * @param how.takes whether to replace an existing record
  */
 export async function writeNewOwner(
@@ -406,7 +407,7 @@ export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise
 async function findDirectory({ config }: Context): Promise<Pick<DatabaseLocation, 'directory' | 'inode' | 'boot'>> {
   const unknown = { directory: null, inode: null, boot: null };
   if (config.databaseUrl !== undefined) return unknown;
-  // tests might not have this directory
+  // ignore an error, because the directory does not exist in some tests
   const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null);
   if (directory === null) return unknown;
   const { dev, ino } = await stat(directory, { bigint: true });
@@ -423,10 +424,13 @@ function isSameLocation(from: DatabaseLocation | null, to: DatabaseLocation): bo
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
 }
 
-/** A restored dump, before `tapegate restore --as-of`. Tapegate cannot tell some dumps from moved databases. */
+/**
+ * Whether the database was certainly or possibly restored from a dump, if `tapegate restore --as-of` has not been run
+ * since. Some restored dumps look like moved databases.
+ */
 export type UnsettledDump = 'certain' | 'possible';
 
-/** @param from the recorded location, which `tapegate restore` removes */
+/** @param from the recorded location; null after `tapegate restore`, which removes the record */
 export function findUnsettledDump(from: DatabaseLocation | null, to: DatabaseLocation): UnsettledDump | undefined {
   if (from === null) return undefined;
   if (differ(from, to, 'table')) return 'certain';

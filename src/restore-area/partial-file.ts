@@ -1,6 +1,6 @@
 /**
  * Writes a copy to a partial file in the copy's final directory. Chunks are queued and written in the background, so
- * that tape and disk work in parallel. A budget limits the memory that all copies from one drive use together.
+ * that tape and disk work in parallel. A budget limits the memory for the queued chunks of all copies from one drive.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -67,7 +67,7 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The last sync. Its error must reach the caller, because the kernel reports each sync error only once. */
+  /** The last sync. The caller must receive its error, because the kernel reports each sync error only once. */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first write error. */
   private written: Promise<unknown>;
@@ -84,7 +84,7 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    // until the group is set, the current group gets only the permissions that other users have
+    // until the final group is set, the current group gets only the permissions that all other users have
     this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode));
     this.written = this.opening;
     this.watchFailure();
@@ -150,12 +150,12 @@ export class PartialFile {
     this.syncing.catch(() => {}); // prevents an unhandled rejection; the next sync, or `finish`, throws the error
   }
 
-  /** Closes the file descriptor only once, because another file might soon get the same number. */
+  /** Closes the file descriptor. Never closes it twice, because another file might have got the same number. */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;
     this.isClosed = true;
-    await this.syncing.catch(() => {}); // a sync might still use the descriptor
+    await this.syncing.catch(() => {}); // wait for a running sync, which still uses the descriptor
     await closeFile(fd);
   }
 
@@ -174,7 +174,7 @@ async function createNew(directory: Directory, name: string, mode: number): Prom
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
-  // an existing partial file comes from a failed attempt on the same drive
+  // remove an existing partial file, because only a failed attempt on the same drive can have left it
   if ((await removeEntry(directory, name, isPartial)) === 'other') throw inTheWay(directory, name);
   return await openFile(file, flags, mode);
 }

@@ -1,10 +1,10 @@
 /**
- * Recognises the copies on a disk after all inodes have changed. Inodes change if a disk is copied to another file
+ * Finds the copies on a disk again after all inodes have changed. Inodes change if a disk is copied to another file
  * system, or if its file system renumbers them at each mount.
  *
- * A copy with the recorded size and times is recognised without reading its bytes. If only the ctime differs, Tapegate
- * compares the copy's bytes with the recorded checksum, and records the new inode. If a run is killed, the next run
- * continues after the last recorded page of copies.
+ * A file with the size and times of a recorded copy counts as the copy, without a comparison of its bytes. If only the
+ * ctime differs, Tapegate compares the copy's bytes with the recorded checksum, and records the new inode. If a run is
+ * killed, the next run continues after the last recorded page of copies.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
@@ -28,7 +28,10 @@ import { probeNames } from './setup.js';
 
 const PAGE = 200;
 
-/** Approximate number of bytes that a run compares. With one run per minute, an engine reads at most 100 MB/s. */
+/**
+ * Approximate maximum number of bytes that a run compares. With one run per minute, an engine reads about 100 MB/s at
+ * most.
+ */
 const RUN_BYTES = 6n * 10n ** 9n;
 
 interface MatchRun {
@@ -40,8 +43,8 @@ interface MatchRun {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * Marker identities, keyed by disk id, of the disks whose copies have all been compared with their records. An
-   * identity is valid only on this host, because other hosts might see different inodes.
+   * For each disk whose copies have all been compared with their records, the identity of the disk's marker, keyed by
+   * disk id. An identity is valid only on this host, because other hosts might see different inodes.
    */
   private readonly known = new Map<number, string>();
 

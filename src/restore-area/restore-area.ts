@@ -2,10 +2,10 @@
  * The restore area on disk. The path of a restored file is `<mountpoint>/<logical path>`.
  *
  * A copy is written under a temporary name in its final directory, synced and renamed, so any file with a final name is
- * complete. A killed process leaves at most a partial file, whose name identifies the recall.
+ * complete. A killed process leaves only a partial file, whose name identifies the recall.
  *
- * No path leads outside the mount point: each directory is used through an open descriptor, and the kernel has
- * confirmed its path.
+ * Tapegate never writes outside the mount point: it uses each directory through an open descriptor, after the kernel
+ * has confirmed the directory's path.
  */
 import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
@@ -19,12 +19,15 @@ export interface CopyLocation extends MarkedDisk {
 }
 
 export interface Directory {
-  /** Path to the directory through its open descriptor, which no later rename or link can redirect. */
+  /**
+   * Path to the directory through its open descriptor. This path stays valid if the directory is renamed or replaced by
+   * a link.
+   */
   fdPath: string;
   handle: FileHandle;
   /**
-   * The directory's path when it was opened, with symbolic links resolved. `root` is the mount point, with symbolic
-   * links resolved.
+   * The path of the directory when it was opened. `root` is the path of the mount point. In both paths, symbolic links
+   * are resolved.
    */
   path: string;
   root: string;
@@ -58,7 +61,7 @@ function readPath({ fdPath, path }: Directory): string {
 
 const removedPath = (path: string) => `${path} (deleted)`;
 
-/** Replaces the path through the descriptor with the real path in an error message. @returns the error */
+/** In an error message, replaces the path through the descriptor with the real path. @returns the error */
 export function nameDirectory(error: unknown, { fdPath: at, path: place }: Directory): unknown {
   if (error instanceof Error) error.message = error.message.replaceAll(at, place);
   return error;
@@ -103,8 +106,8 @@ export async function withDirectory<T>(
 }
 
 /**
- * Like `withCopy`, but returns undefined if the directory or file is missing, or a link or file has replaced the
- * directory.
+ * Does the same as `withCopy`, but returns undefined if the copy or its directory is missing, or if a link or file has
+ * replaced the directory.
  */
 export async function withCopyIfPresent<T>(
   location: CopyLocation,

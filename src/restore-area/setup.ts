@@ -1,6 +1,7 @@
 /**
- * Registers and marks restore disks. Tapegate marks a new disk only if the disk is certainly mounted. From then on,
- * only the marker identifies the disk, because the empty directory under a mount point looks like an empty disk.
+ * Registers and marks restore disks. Tapegate marks a new disk only if the disk is certainly mounted. Afterwards,
+ * Tapegate recognises a mounted disk only by its marker, because the empty directory under a mount point looks like an
+ * empty disk.
  */
 import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -44,8 +45,8 @@ const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 const ANSWER_MS = 5000;
 
 /**
- * Creates a restore disk in the data directory if the site does not have any restore disks. Marks new disks that are
- * certainly mounted.
+ * If the site does not have any restore disks, creates one in the data directory. Marks new disks that are certainly
+ * mounted.
  */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
@@ -69,7 +70,8 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 /**
  * Registers a restore disk, or changes its allocation, and marks it. The disk can be changed while it is unmounted.
  * @param input.create whether to create a missing mount point
- * @param input.mark whether to accept the mounted file system even if the disk already has a marker or lacks its copies
+ * @param input.mark whether to accept the mounted file system even if it lacks the marker or the copies that the
+ * database records for the disk
  * @returns the disk and, if marking failed, the reason. Tapegate stores no copy on an unmarked disk
  * @throws InvalidInputError
  */
@@ -116,8 +118,8 @@ export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<vo
 }
 
 /**
- * Rejects an untrusted directory. Skips registered disks, because engines suspend untrusted disks, and `doctor` reports
- * them.
+ * Rejects an untrusted directory. Does not check a registered disk, because engines suspend untrusted disks, and
+ * `doctor` reports them.
  */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -127,7 +129,8 @@ async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> 
 }
 
 /**
- * Rejects a missing mount point, because Tapegate must not write an unmounted disk's files to the parent file system.
+ * Rejects a missing mount point. Tapegate must not create the directory, because it would then write to the parent file
+ * system.
  */
 async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -182,7 +185,7 @@ export interface DiskState extends DiskRow {
 
 /**
  * Returns the restore disks with their free space. If this host cannot measure a disk, returns the free space that an
- * engine recorded last.
+ * engine last recorded for the disk.
  */
 export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const disks = await listDisks(ctx);
@@ -203,7 +206,7 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   return await Promise.all(disks.map(describeDisk));
 }
 
-/** Maximum number of recorded copies to look for on a disk without a marker. */
+/** Maximum number of recorded copies that are searched for on a disk without a marker. */
 const MAX_PROOFS = 100;
 
 /**
@@ -240,23 +243,26 @@ export async function ensureMarked(
 }
 
 /**
- * Records whether a disk's file system ignores case or Unicode normalisation in names, unless the database already
- * contains this information.
+ * Records whether a disk's file system ignores case or Unicode normalisation in names. Does nothing if the database
+ * already contains this information.
  */
 export async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
 }
 
-/** Checks again how a disk's file system compares names, because another file system might be mounted now. */
+/**
+ * Checks and records how a disk's file system compares names, even if the database contains this information, because
+ * another file system might be mounted now.
+ */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
-  // if the disk is not writable now, a later call checks again
+  // ignore an error, for example because the disk is not writable now: a later call checks again
   const folds = await foldsNames(root).catch(() => undefined);
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }
 
 const PROBE_NAME = 'Caf\u00e9';
 
-/** Returns whether a file is also found under its name in another case or Unicode normalisation. */
+/** Returns whether the file system finds a file whose name is given in another case or Unicode normalisation. */
 export async function foldsNames(root: string): Promise<boolean> {
   const dir = await mkdtemp(path.join(root, `${markerName}-`));
   try {
@@ -282,7 +288,7 @@ async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   // if an error occurs after the marker's name is recorded, the next call creates the marker file
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
-  // another process on this host might have recorded its marker, but not yet created the marker file
+  // another process on this host might have recorded a marker name, but not yet created the marker file
   if (markedAs !== null) await placeMarker(disk, markedAs);
 }
 

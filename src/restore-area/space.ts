@@ -1,9 +1,10 @@
 /**
- * Measures the actual free space on restore disks, because other programs can fill the disks.
+ * Measures the actual free space on restore disks. Records in the database are not enough, because other programs can
+ * also write to the disks.
  *
  * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is valid for at
- * most a second, and only while the disk's row in the database is unchanged. Tapegate skips an unresponsive disk until
- * the disk responds again.
+ * most a second, and only until the disk's row in the database changes. Tapegate skips an unresponsive disk until the
+ * disk responds again.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -28,8 +29,8 @@ export interface FileSystem {
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies a number of blocks by the block size. Limits the result to what the database can store, because a file
- * system of unlimited size might report more.
+ * Multiplies a number of blocks by the block size. Limits the result to the largest number that the database can store,
+ * because a file system of unlimited size might report more.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
@@ -50,12 +51,18 @@ export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   };
 }
 
-/** Returns why a disk rejects new files although bytes are free, as text for users. */
+/**
+ * Returns the reason, as text for users, why a disk with free bytes rejects new files. Returns undefined if it accepts
+ * them.
+ */
 function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
   return hasNoInodes ? 'its file system has no inodes left' : undefined;
 }
 
-/** Returns the bytes to keep free for partial blocks and directories: 1 % of the disk, at most 1 GiB. */
+/**
+ * Returns the number of bytes to keep free for partly filled blocks and for directories: 1 % of the disk, at most 1
+ * GiB.
+ */
 export function marginOf({ totalBytes }: FileSystem): bigint {
   const hundredth = totalBytes / 100n;
   return hundredth < 2n ** 30n ? hundredth : 2n ** 30n;
@@ -79,7 +86,7 @@ export class DiskGauge {
   private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
-  /** The latest measurement. The next measurement starts when the latest one has ended. */
+  /** Ends when the latest measurement ends. The next measurement starts after that. */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called if measuring a disk fails. Must not block. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
@@ -179,7 +186,7 @@ export async function measureDisk(
 }
 
 /**
- * Returns an engine's periodic job, which measures all disks and records the results for processes without access to
+ * Returns an engine's periodic job. The job measures all disks, and records the results for processes without access to
  * the disks. Skips failing disks, because `FailingDisks.retry` probes them. Suspends a disk that hangs.
  */
 export function createMeasurement(

@@ -1,6 +1,6 @@
 /**
- * Examines copies that were changed outside Tapegate. A file with a changed copy counts as being on disk only while
- * that copy exists.
+ * Examines copies that were changed outside Tapegate. A file with a changed copy counts as restored only as long as the
+ * changed copy exists.
  */
 import type { Context } from '../../domain/context.js';
 import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from '../../domain/disks/removals.js';
@@ -11,8 +11,8 @@ import { findStats, matchesTimes, readChecksum } from './copy.js';
 import { callEach } from './removal.js';
 
 /**
- * Checks the changed copies of files that requests need. A changed copy that still has the tape copy's bytes satisfies
- * the requests. Otherwise, the file is recalled.
+ * Checks the changed copies of files that requests need. If a changed copy still contains the bytes of the tape copy,
+ * the file counts as restored. Otherwise, the file is recalled again.
  */
 export async function checkChangedCopies(
   ctx: Context,

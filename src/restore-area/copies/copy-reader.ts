@@ -2,7 +2,7 @@
  * Reads copies for clients without access to the disk. Reads a file only if it is the recorded copy, and never follows
  * a symbolic link.
  *
- * The reader limits its concurrent calls, because a call that hangs in the kernel occupies one of the process's few
+ * Limits the number of concurrent calls, because a call that hangs in the kernel occupies one of the process's few
  * threads forever.
  */
 import type { BigIntStats } from 'node:fs';
@@ -115,7 +115,7 @@ export class CopyReader {
     try {
       return await this.call(copy, (tick) => withCopy(copy, (file, directory) => openKnown(file, directory, tick)));
     } catch (error) {
-      isGivenUp = true; // a hung call that ends later must still close the file
+      isGivenUp = true; // if a hung call ends later, close the file that it has opened
       return closedBy(error);
     }
   }
@@ -144,7 +144,8 @@ export class CopyReader {
   }
 
   /**
-   * Returns whether a file with a changed ctime still has the copy's bytes. A new owner or mode also changes the ctime.
+   * Returns whether a file with a changed ctime still has the copy's bytes. The ctime also changes if only the owner or
+   * mode changes.
    * @returns undefined until a background comparison has ended
    */
   private async hasRecordedBytes(
@@ -269,5 +270,5 @@ function findClosed(error: unknown): Closed | undefined {
   if (error instanceof TapeError) return error.errorClass === 'POLICY' ? 'changed' : 'busy';
   const code = codeOf(error);
   if (code === 'ENOENT') return 'gone';
-  return code === undefined ? undefined : 'busy'; // the disk reports an error such as EIO or EACCES
+  return code === undefined ? undefined : 'busy'; // any other error code comes from the disk, such as EIO or EACCES
 }

@@ -14,9 +14,12 @@ export interface RecordedCopy extends CopyLocation {
   size: bigint;
   /** The copy's inode; null if no copy has been moved into place. */
   ino: bigint | null;
-  /** Modification time in nanoseconds. If null, no file matches the record. */
+  /** Modification time in nanoseconds. If it is null, Tapegate treats no file as the copy. */
   mtimeNs: bigint | null;
-  /** Change time (ctime) in nanoseconds. If null, the checksum decides whether a file is the copy. */
+  /**
+   * Change time (ctime) in nanoseconds. If it is null, Tapegate compares a file's checksum to find out whether the file
+   * is the copy.
+   */
   ctimeNs: bigint | null;
   copyChecksum: string | null;
   /** Recorded identity of the disk's marker; null if unknown. */
@@ -29,8 +32,8 @@ export interface RecordedCopy extends CopyLocation {
  * partial file. The rename might replace another user's file, but not another engine's copy, because an engine that
  * takes over the drive first removes the partial file.
  * @param link replaces the system call in tests
- * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
- * does not exist
+ * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or code ENOENT if the partial
+ * file does not exist
  */
 export async function putInPlace(directory: Directory, partial: string, name: string, link = linkPath): Promise<void> {
   const [from, to] = [path.join(directory.fdPath, partial), path.join(directory.fdPath, name)];
@@ -119,8 +122,8 @@ export async function recogniseCopy(
 }
 
 /**
- * Removes a copy that `recogniseCopy` found. Never removes a different file or a later copy, because their ctimes
- * differ.
+ * Removes a copy that `recogniseCopy` found. Never removes another file or a later copy, because the ctime must be the
+ * one in `found`.
  * @param found what `recogniseCopy` returned
  * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is unavailable
@@ -171,8 +174,8 @@ export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stat
 }
 
 /**
- * Returns whether a file has the recorded size, mtime and ctime. Users cannot set a ctime. Ignores the inode, which can
- * change with each mount.
+ * Returns whether a file has the recorded size, mtime and ctime. The ctime is reliable, because users cannot set it.
+ * Ignores the inode, which can change with each mount.
  */
 export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, ctimeNs } = storedStats(stats);
@@ -189,7 +192,10 @@ export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root:
   return (await readMarkerId(root)) !== copy.markerId;
 }
 
-/** If only the ctime differs, compares the bytes, because the ctime also changes if only the group or mode changes. */
+/**
+ * Returns the file's stats if the file is the recorded copy. If only the ctime differs, compares the bytes, because a
+ * change of the group or mode also changes the ctime.
+ */
 async function recognise(
   copy: RecordedCopy,
   { file, root }: { file: string; root: string },

@@ -14,7 +14,7 @@ import { openExisting } from '../restore-area.js';
 import { findStats, statIn } from './copy.js';
 
 /**
- * Number of copies that each run of the periodic check examines. With one run per minute, checking a million copies
+ * Number of copies that each run of the periodic check examines. With one run per minute, the check of a million copies
  * takes 17 hours.
  */
 const RUN_COPIES = 1000;
@@ -40,15 +40,15 @@ export class CopyCheck {
   }
 
   /**
-   * Checks changed copies that Tapegate left on disk. If a copy no longer exists, the copy's path becomes available
-   * again.
+   * Checks the changed copies that Tapegate has left on disk. If such a copy no longer exists, Tapegate can use its
+   * path again.
    */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
     const gone: KeptCopy[] = [];
     for (const copy of await ctx.copies.findMissing(kept)) {
-      if (await findStats(copy)) continue; // a directory or a link occupies the copy's path
+      if (await findStats(copy)) continue; // keep the path reserved, because a directory or a link is at this path
       gone.push(copy);
       await confirmOwned(ctx);
       await removeEmptyDirectories(ctx, copy);

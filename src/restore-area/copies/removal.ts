@@ -43,8 +43,8 @@ const CALLS_PER_DISK = 3;
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. The removal job skips such a request until the request or
- * the set of failing disks changes.
+ * Requests whose remaining copies are all on failing disks. The removal job skips each of these requests until the
+ * request or the set of failing disks changes.
  */
 export class WaitingRequests {
   private failing = '';
@@ -66,7 +66,7 @@ export class WaitingRequests {
 
 /**
  * Removes the copies of released files. If the removal fails for a request, continues with the other requests.
- * @param waiting the requests to skip; a caller must pass the same object in each run
+ * @param waiting the requests to skip; a periodic caller must pass the same object in each run
  * @returns the number of removed copies
  * @throws the first error, after all requests have been handled
  */
@@ -99,7 +99,7 @@ export async function removeUnheld(
 }
 
 /**
- * Examines the copies of a request's released files, and passes the copies to `releaseCopies`.
+ * Compares the copies of a request's released files with their records, and passes the copies to `releaseCopies`.
  * @returns true if the request still has copies after all reachable copies have been examined
  */
 async function clearRequest(
@@ -114,7 +114,7 @@ async function clearRequest(
       after,
       limit: REQUEST_FILES,
     });
-    const failing = new Set<number>(); // disks that have failed since the page of copies was read
+    const failing = new Set<number>(); // disks on which calls have failed since the page of copies was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
       const examined = await callEach(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
@@ -208,7 +208,7 @@ async function removeClaimed(
 }
 
 /**
- * Removes the empty directories of removed copies, including copies that a killed process had already removed.
+ * Removes the empty directories of removed copies, even if a process removed the copies and was then killed.
  * @returns the copies whose empty directories were removed
  */
 async function removeEmptyAfter<C extends CopyLocation>(
@@ -253,8 +253,9 @@ export async function removeStaleFiles(
 }
 
 /**
- * Functions that examine and remove one kind of stale file. `remove` receives the result of `examine`, and returns
- * whether no stale file remains. `isNoted` means that the file is a recorded copy, which must not be removed.
+ * Two functions that examine and remove stale files: one pair for partial files, another for copies. `remove` receives
+ * the result of `examine`, and returns whether no stale file remains. `isNoted` means that the file is a recorded copy,
+ * which must not be removed.
  */
 interface Removing<State> {
   examine: (stale: StaleFile, tick: () => void) => Promise<State>;

@@ -14,7 +14,7 @@ import { type Directory, withDirectory } from '../restore-area.js';
 /** Returns the wanted mode and group of each directory in `dirs`, a list of absolute paths. */
 export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttributes[]>;
 
-/** Mode for TAPEGATE_LINK_ROOT and the directories above it, if Tapegate creates them. */
+/** Mode of TAPEGATE_LINK_ROOT and of the directories above it, if Tapegate has to create them. */
 const ROOT_MODE = 0o755;
 
 /** Returns a function that finds the wanted mode and group of a link directory or of TAPEGATE_LINK_ROOT. */
@@ -41,7 +41,8 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
  */
 export async function createLinkDirectory(parent: string, name: string, wanted: DirectoryAttributes): Promise<void> {
   await withDirectory('/', parent, ({ fdPath }) => mkdir(path.join(fdPath, name), NEW_MODE)).catch((error: unknown) => {
-    if (codeOf(error) !== 'EEXIST') throw error; // another engine might have just created the directory
+    // ignore an existing directory, because another engine might have just created it
+    if (codeOf(error) !== 'EEXIST') throw error;
   });
   await withDirectory('/', path.join(parent, name), (created) => finish(created, wanted));
 }

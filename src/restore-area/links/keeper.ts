@@ -33,7 +33,7 @@ const PAGE = 100;
 /** Time limit for `makeEarly`, in milliseconds. The periodic job creates the remaining links. */
 const EARLY_MS = 5000;
 
-/** Records TAPEGATE_LINK_ROOT's value in the database. All engines must have the same value. */
+/** Records the value of TAPEGATE_LINK_ROOT in the database. The value must be the same for all engines. */
 export async function beginLinks(ctx: Context): Promise<void> {
   const root = ctx.config.linkRoot;
   const changed = await setLinkRoot(ctx, root);
@@ -45,7 +45,10 @@ export async function beginLinks(ctx: Context): Promise<void> {
   );
 }
 
-/** Use one instance per process. While a call hangs and blocks a thread, a `LinkKeeper` does not make another call. */
+/**
+ * Creates and removes links. A process must use only one instance: while a call hangs and blocks a thread, the instance
+ * makes no other call.
+ */
 export class LinkKeeper {
   private readonly ctx: Context;
   private readonly attributesOf: AttributesOf;
@@ -137,8 +140,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Syncs the directories of the links. Must be called before the database records the links, so that all recorded
-   * changes are durable.
+   * Syncs the directories of the links. Must be called before the changes are recorded as done in the database, so that
+   * all recorded changes are durable.
    */
   private async sync(
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],
@@ -155,7 +158,7 @@ export class LinkKeeper {
   }
 
   /**
-   * Called for links that other engines recorded while this process stalled. If this process created a link that
+   * Handles links that other engines recorded while this process was stalled. If this process has created a link that
    * differs from the record, removes the link.
    */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {

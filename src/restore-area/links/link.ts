@@ -19,7 +19,7 @@ import { isUnfinished, modesOf } from '../made-directories.js';
 import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.js';
 import { type AttributesOf, createLinkDirectory } from './directories.js';
 
-/** Thrown if another file is at a link's path, or if the path to the link contains an untrusted link. */
+/** Thrown if a link cannot be created because its path is occupied, or contains an untrusted link. */
 class InTheWayError extends TapeError {
   constructor(message: string) {
     super('POLICY', message);
@@ -33,7 +33,10 @@ interface LinkOptions {
   attributesOf: AttributesOf;
 }
 
-/** Maximum number of attempts to create a link. An attempt fails if another engine removes the empty directory. */
+/**
+ * Maximum number of attempts to create a link. An attempt fails if another engine removes the directory while it is
+ * empty.
+ */
 const ATTEMPTS = 20;
 
 /**
@@ -100,7 +103,7 @@ export async function removeLink({ at, target }: Link): Promise<void> {
     const entry = path.join(directory.fdPath, path.basename(at));
     // read asynchronously, so that a hang blocks only this call
     if ((await readLinkEntry(entry))?.target !== target) return;
-    // check and remove synchronously, so that a file created between the two calls is not removed by mistake
+    // check and remove the link synchronously, so that this process does nothing else between the two calls
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
     } catch (error) {
@@ -116,7 +119,7 @@ const partsOf = (file: string): string[] => file.split('/').filter((name) => nam
 const MOST_LINKS = 40;
 
 interface Way {
-  /** The existing part of the path, with links resolved. */
+  /** The part of the path that exists, with links resolved. */
   real: string;
   missing: string[];
   /** The first dangling link in the path. */
@@ -149,8 +152,8 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
 }
 
 /**
- * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it. Any
- * other link could trick this process into changing a directory that the link's owner is not allowed to change.
+ * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it. By
+ * another link, the link's owner could make this process change a directory that the owner is not allowed to change.
  * @throws InTheWayError if the link is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {
@@ -211,7 +214,7 @@ async function replaceLink(
   }
 }
 
-/** The error message does not show where another user's link points. */
+/** Does not include the target of another user's link in the error message. */
 function describeObstacle(at: string, target: string | null): InTheWayError {
   const what = target === null ? 'not a Tapegate link' : 'a link to another target';
   return new InTheWayError(`${at} is ${what}, and Tapegate does not replace it`);
@@ -224,8 +227,8 @@ function isBelow(file: string, directory: string): boolean {
 /**
  * Removes empty directories above a removed link, innermost first. Keeps a directory whose owner, group or mode differs
  * from those that `makeLink` sets, because an operator has changed the directory. Also keeps directories behind a link
- * that leads out of TAPEGATE_LINK_ROOT. Does not sync the removal, because a directory that reappears after a crash is
- * empty.
+ * that leads out of TAPEGATE_LINK_ROOT. Does not sync the removal: after a crash, a removed directory might exist
+ * again, but is empty.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkDirectories(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
