@@ -1,6 +1,6 @@
 /**
- * The table of commands, with each command's group and description, in the order of the help. Loads a command's source
- * file only if the arguments name the command, because loading all files is slow.
+ * The table of commands, with each command's group and description, in the order in which the help lists them. Loads a
+ * command's source file only if the arguments name the command, because loading all files is slow.
  */
 import type { Command } from 'commander';
 

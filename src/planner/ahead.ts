@@ -1,6 +1,6 @@
 /**
- * Simulates how drives read the current queue, following the rules in schedule.ts. The simulation shows when each
- * user's files on each volume are read. All functions are pure.
+ * Simulates how drives read the current queue according to the rules in schedule.ts. The result contains the times at
+ * which each user's files on each volume are read. All functions are pure.
  *
  * The simulation assumes that no new requests and no failures occur. Unlike the engine, the simulation mounts volumes
  * with small queues without waiting for more requests.
@@ -205,7 +205,7 @@ interface VolumeRead {
   end: number;
 }
 
-/** Maximum number of simulation steps. The longer the queue, the more time each step covers. */
+/** Approximate maximum number of simulation steps. For a longer queue, each step covers more time. */
 const MAX_STEPS = 20_000;
 
 class QueueAhead {
@@ -214,7 +214,7 @@ class QueueAhead {
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time at which `shares` was last updated, in seconds. Drive time counts less the longer ago it was used. */
+  /** Time at which `shares` was last updated, in seconds. Older drive time counts less. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {

@@ -25,7 +25,7 @@ export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 interface Candidate<Queue> {
   queue: Queue;
   entry: UserQueue;
-  /** Bytes that all users requested, divided by the drive seconds needed to mount, read and unmount the volume. */
+  /** Requested bytes of all users on the volume, divided by the drive seconds needed to mount, read and unmount it. */
   yield: number;
 }
 

@@ -3,7 +3,7 @@
  * engine releases one of its drives.
  *
  * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). An
- * engine gives a drive to another engine that needs one if the other engine's claim is greater.
+ * engine gives a drive to another engine if that engine needs a drive and has a greater claim.
  */
 
 export interface SharingEngine {
@@ -42,9 +42,9 @@ export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]
 }
 
 /**
- * Returns whether the engine must release a drive, because another engine has a greater claim and cannot find a free
- * drive. The drive with the highest number is released, so that concurrent processes of the engine release only one
- * drive.
+ * Returns whether the engine must release the drive `number`, because another engine has a greater claim and cannot
+ * find a free drive. The engine releases the drive with the highest number, so that its concurrent processes do not
+ * each release a drive.
  */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
   const own = drives.filter(({ holder }) => holder === engine.id);
@@ -64,7 +64,10 @@ function countOf({ id }: SharingEngine, drives: readonly SharedDrive[]): number 
   return drives.filter(({ holder }) => holder === id).length;
 }
 
-/** Returns false for equal claims, because two engines would otherwise give the same drive to each other repeatedly. */
+/**
+ * Returns whether the claim of engine `a` is greater. Equal claims do not count, because two engines would give the
+ * same drive to each other repeatedly.
+ */
 function isGreaterClaim(a: SharingEngine, aHas: number, b: SharingEngine, bHas: number): boolean {
   return a.weight * (2 * bHas + 1) > b.weight * (2 * aHas + 1);
 }

@@ -5,9 +5,9 @@
  * planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library, the
  * earliest end assumes the library's shortest wait time, and the planned end assumes the usual wait time.
  *
- * The latest end allows twice the planned time. If mounting takes time, the latest end also allows time for 1.5 sweeps
- * over other users' files. In simulations that add more requests later, nine out of ten requests ended before their
- * latest end (bench/ranges.ts).
+ * The time until the latest end is twice the time until the planned end. If mounting takes time, 1.5 sweeps over other
+ * users' files are added. In simulations in which users make more requests after the estimate, nine out of ten requests
+ * ended before their latest end (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
@@ -88,7 +88,7 @@ const LINEAR = findMedium('linear');
 
 /**
  * Returns the range of end times for files at a staging library. Each end time is the time at which the files arrive on
- * the library's disk, plus the read time.
+ * the library's disk, plus the time to read them.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

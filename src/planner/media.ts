@@ -1,11 +1,11 @@
 /**
  * The cost model for media, used by the planner and the simulator. All functions are pure.
  *
- * The locate time formula and its parameters come from CTA's recommended access order (taped/rao/CTACostHeuristic.cpp),
- * measured on LTO. The times to load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives.
+ * The formula for locate times comes from CTA (taped/rao/CTACostHeuristic.cpp). Its parameters were measured on LTO
+ * drives. The times to load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives.
  */
 
-/** Times are in seconds, and rates in bytes per second. */
+/** A tape generation, or another medium, with its times in seconds and its rates in bytes per second. */
 export interface Medium {
   name: string;
   capacityBytes: number;
@@ -80,7 +80,7 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
   if (!medium.serpentine) return from.lpos === to.lpos ? 0 : medium.seekSeconds;
   const { wraps, bands, firstLpos, lastLpos } = medium.serpentine;
   const distance = to.lpos - from.lpos;
-  // the drive continues to read without a stop
+  // no time is needed, because the drive continues to read without a stop
   if (distance === 0 && from.wrap === to.wrap) return 0;
   let seconds = 4.29 + 0.0006192 * Math.abs(distance);
   const middle = (firstLpos + lastLpos) / 2;
@@ -113,7 +113,7 @@ export function estimateReading(medium: Medium, files: number, bytes: number): n
   return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
 }
 
-/** Returns a medium by name; `linear` if the name is unknown. */
+/** Returns the medium with a name. Returns the medium `linear` if no medium has the name. */
 export function findMedium(name: string): Medium {
   return media[Object.hasOwn(media, name) ? name : 'linear'] as Medium;
 }

@@ -3,8 +3,8 @@
  *
  * Finding the lowest total locate time is an asymmetric travelling salesman problem. The problem's relaxation, the
  * assignment problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On
- * tapes, the result is within a few percent of the relaxation's lower bound. Always reading the nearest file next would
- * take 9 to 17 % longer than that bound.
+ * tapes, the result is within a few percent of the relaxation's lower bound. If the drive always read the nearest file
+ * next, the total locate time would be 9 to 17 % above this bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 

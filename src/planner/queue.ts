@@ -1,5 +1,6 @@
 /**
- * The recall queue, the batches that a drive reads, and staging libraries' wait times. All functions are pure.
+ * The recall queue, the batches that a drive reads, and the expected waits for files at staging libraries. All
+ * functions are pure.
  *
  * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. If more
  * files wait than the library can stage concurrently, the files are assumed to arrive in several rounds.
@@ -24,7 +25,10 @@ export interface QueueEntry {
 
 export interface QueuedRecall {
   fileId: bigint;
-  /** The file's byte position on the volume, computed from the sizes of the known files before it; null if unknown. */
+  /**
+   * The file's byte position on the volume, computed from the sizes of the files before it in the catalogue; null if
+   * unknown.
+   */
   start: bigint | null;
   size: bigint;
   user: string;
@@ -80,7 +84,7 @@ export function batchFilesAfter(files: number, seconds: number): number {
   return seconds > BATCH_SECONDS.long ? Math.max(files / 2, BATCH_FILES.least) : files;
 }
 
-/** Returns the recalls for the next batch, at least one unless the queue is empty. */
+/** Returns the recalls for the next batch, and at least one recall unless the queue is empty. */
 export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFiles: number = BATCH_FILES.first): R[] {
   let bytes = 0n;
   let count = 0;
@@ -96,8 +100,8 @@ export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
   /**
-   * Maximum number of files and bytes in pending requests to the library. If `bytes` is undefined, only the space in
-   * the restore area limits the bytes.
+   * Maximum numbers of files and bytes that are requested from the library at the same time. If `bytes` is undefined,
+   * only the space in the restore area limits the bytes.
    */
   depth: { files: number; bytes: number | undefined };
   waiting: { files: number; bytes: number };
@@ -117,10 +121,10 @@ interface WaitRange {
   latest: number;
 }
 
-/** Fraction of requests that should end no later than the latest end time of their estimate. */
+/** Fraction of requests that should end before the latest end time in their estimate. */
 const KEPT_PART = 0.9;
 
-/** Returns how much longer files at a staging library will wait, in seconds; undefined if unknown. */
+/** Returns the expected remaining wait of files at a staging library, in seconds; undefined if unknown. */
 export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart): WaitRange | undefined {
   if (part.state === 'ready') return { earliest: 0, planned: 0, latest: 0 };
   const ahead = part.state === 'asked' ? waitsAfter(waits, part.askedSeconds) : waits;

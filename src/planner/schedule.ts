@@ -1,9 +1,9 @@
 /**
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
- * The next user is the one with the fewest recent drive seconds, divided by the user's weight. Among the volumes with
- * the next user's files, the next volume is the one with the most requested bytes per drive second, counting all users'
- * requests.
+ * The next user is the one with the lowest share. A user's share is the user's recent drive seconds divided by the
+ * user's weight. Of the volumes with the next user's files, the next volume is the one that yields the most bytes per
+ * drive second. For this yield, the requested files of all users count.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
  * `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the one
@@ -11,12 +11,13 @@
  *
  * A drive does not mount a volume while the volume's queue is small and recent, so that one mount serves more files.
  *
- * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, which consists of turns. Users whose
- * recent drive seconds differ by less than `turnSeconds` have the same turn.
+ * A drive reads the files on a volume in sweeps. A sweep contains the files of all users in the next turn. The sweep
+ * also contains the files of users in later turns, as long as all its files can be read within `sweepSeconds`. Users
+ * whose shares differ by at most `turnSeconds` have the same turn.
  *
  * A drive stays on its volume for `quantumSeconds`, or longer if all the volume's files can be read within
- * `sweepSeconds`. After `quantumSeconds`, the drive leaves if a user with files on another volume has had less drive
- * time, by more than `turnSeconds`.
+ * `sweepSeconds`. Afterwards, the drive leaves the volume if a user with files on another volume has a share that is
+ * lower by more than `turnSeconds`.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -27,15 +28,18 @@ export interface SchedulePolicy {
   /** Minimum seconds that a drive stays on a volume with waiting files. */
   quantumSeconds: number;
   /**
-   * Minimum difference between the drive seconds of users in different turns. The files of users in the same turn are
+   * Users whose shares differ by at most this many seconds have the same turn. The files of users in the same turn are
    * read together.
    */
   turnSeconds: number;
-  /** Maximum duration of a sweep over all users' files on a volume, in seconds. */
+  /**
+   * Duration of a sweep over the files on a volume, in seconds. Files of users in later turns are included only if they
+   * fit.
+   */
   sweepSeconds: number;
   /**
-   * If mounting takes time, a queue below both `collectFiles` and `collectBytes` waits up to `collectSeconds` for more
-   * files.
+   * A volume with fewer waiting files than `collectFiles`, and fewer bytes than `collectBytes`, is not mounted until
+   * its oldest request is `collectSeconds` old. Media without mount time are excepted.
    */
   collectFiles: number;
   collectBytes: number;
@@ -43,8 +47,8 @@ export interface SchedulePolicy {
 }
 
 /**
- * The default policy. In the two minutes that an LTO-8 drive takes to mount and unmount a volume, the drive could
- * stream `collectBytes`.
+ * The default policy. `collectBytes` is about what an LTO-8 drive can stream in the two minutes that it takes to mount
+ * and unmount a volume.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -189,9 +193,7 @@ function isRipe(queue: VolumeQueue, { now, policy }: ScheduleState): boolean {
   return files >= policy.collectFiles || bytes >= policy.collectBytes || now - oldest >= policy.collectSeconds;
 }
 
-/**
- * Returns functions that compare users by priority, then by recent drive time, then by the age of their oldest request.
- */
+/** Returns functions that compare users: by priority, then by share, then by the age of the oldest request. */
 function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleState) {
   const shareOf = (user: string) => shares.get(user) ?? 0;
   const isOverdue = (demand: Demand) => now - demand.oldest > policy.maxWaitSeconds;

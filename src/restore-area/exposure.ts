@@ -95,7 +95,7 @@ async function findOnPath(
     const stats = await lstat(directory).catch((error: unknown) => {
       if (codeOf(error) !== 'ENOENT') throw error;
     });
-    // ignore the error, because the caller will get the same error when it opens the path
+    // skip a missing directory, because the caller gets an error when it opens the path
     if (!stats?.isDirectory()) return undefined;
     const found = findProblem({ directory, root }, stats, trusted);
     if (found) return found;

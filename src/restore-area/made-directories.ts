@@ -55,7 +55,7 @@ export async function openCopyDirectory(ctx: Context, location: CopyLocation): P
   for (let attempt = 1; ; attempt++) {
     const root = await rootOf(location);
     const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-    // the class is TRANSIENT, because the file can be restored after an operator has fixed the disk
+    // if the whole disk is untrusted, the class is TRANSIENT: the file waits until an operator has fixed the disk
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
       await ensureDirectories(ctx, root, directoriesAbove(location.path).reverse());

@@ -148,8 +148,8 @@ export class Ownership {
   }
 
   /**
-   * Checks whether this Tapegate is fenced. If the database server was restarted and might be a copy, or if another
-   * Tapegate might still be running, waits until this is known.
+   * Checks whether this Tapegate is fenced. If the database might be a copy, or another Tapegate might still use a
+   * directory, first waits for the end of the waiting period.
    * @param onWait called if `require` must wait
    * @throws FencedError
    */

@@ -29,7 +29,7 @@ const listRows = (isLimit: boolean): Row[] =>
     .filter(({ path: [group] }) => (group === 'limits') === isLimit)
     .map(({ field }) => [variableOf(field), variables.get(field)?.fallback ?? '', field.description ?? '']);
 
-/** Returns a table of the settings in each group. Every setting must be in exactly one group. */
+/** Returns one table for each group of settings. Every setting must be in exactly one group. */
 export function formatSettings(): string {
   const rows = new Map(listRows(false).map((row) => [row[0], row]));
   const tables = Object.entries(groups).map(([heading, names]) => {

@@ -253,8 +253,8 @@ export async function removeStaleFiles(
 }
 
 /**
- * Two functions that examine and remove stale files: one pair for partial files, another for copies. `remove` receives
- * the result of `examine`, and returns whether no stale file remains. `isNoted` means that the file is a recorded copy,
+ * The functions that examine and remove stale files of one kind: either partial files or copies. `remove` receives the
+ * result of `examine`, and returns whether no stale file remains. `isNoted` means that the file is a recorded copy,
  * which must not be removed.
  */
 interface Removing<State> {

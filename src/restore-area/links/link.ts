@@ -19,7 +19,10 @@ import { isUnfinished, modesOf } from '../made-directories.js';
 import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.js';
 import { type AttributesOf, createLinkDirectory } from './directories.js';
 
-/** Thrown if a link cannot be created because its path is occupied, or contains an untrusted link. */
+/**
+ * Thrown if another file occupies the path of a link, or if the path of the link's directory contains an untrusted
+ * link.
+ */
 class InTheWayError extends TapeError {
   constructor(message: string) {
     super('POLICY', message);

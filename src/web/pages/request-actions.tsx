@@ -16,7 +16,7 @@ import type { ShownRequest } from './shown-request';
 const DAY_MS = 86_400_000;
 const DAYS = 30;
 
-/** A search text that every path contains, because logical paths are absolute. */
+/** Search text that matches all paths, because every logical path contains a slash. */
 const IN_EVERY_PATH = '/';
 
 interface RequestActionsProps {

@@ -15,7 +15,7 @@ import { RequestFiles } from './request-files';
 
 const PAGE = 50;
 
-/** Largest request id, because request ids are 32-bit integers. */
+/** Largest possible request id. Request ids are 32-bit integers. */
 const MAX_ID = 2 ** 31 - 1;
 
 /** Minimum time between two reloads of the view, in milliseconds. */

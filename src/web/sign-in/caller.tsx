@@ -1,6 +1,6 @@
 /**
- * Reads the signed-in user from the gateway. The views depend on the user's permissions, but only the gateway enforces
- * them.
+ * Reads the signed-in user from the gateway. The user's permissions determine which views are shown. Only the gateway
+ * enforces permissions.
  */
 import { type ComponentChildren, createContext } from 'preact';
 import { useContext, useEffect } from 'preact/hooks';

@@ -21,7 +21,7 @@ export const isSignedIn = (): boolean => read() !== null;
 
 let renewing: Promise<void> | undefined;
 
-/** Returns the user's token, and renews a token that is about to expire. */
+/** Returns the user's token. Renews the token first if it is about to expire. */
 export async function readToken(): Promise<string | undefined> {
   const kept = readStored();
   const isEnding = kept?.expiresAt !== undefined && kept.expiresAt - RENEW_MS < Date.now();

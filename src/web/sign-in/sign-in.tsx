@@ -1,4 +1,4 @@
-/** The sign-in page, which users see when the gateway rejects them. */
+/** The sign-in page, which the dashboard shows when the gateway requires a valid token. */
 import { useEffect, useState } from 'preact/hooks';
 import { Refused } from '../parts/problem';
 import { Title } from '../parts/title';
