@@ -113,7 +113,7 @@ export function estimateReading(medium: Medium, files: number, bytes: number): n
   return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
 }
 
-/** Returns the medium with a name. Returns the medium `linear` if no medium has the name. */
+/** Returns the medium with the given name, or the medium `linear` if the name is unknown. */
 export function findMedium(name: string): Medium {
   return media[Object.hasOwn(media, name) ? name : 'linear'] as Medium;
 }

@@ -86,7 +86,7 @@ export class DiskGauge {
   private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
-  /** Ends when the latest measurement ends. The next measurement starts after that. */
+  /** Resolves when the latest measurement has ended. The next measurement waits for this promise. */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called if measuring a disk fails. Must not block. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};

@@ -60,8 +60,8 @@ export function createStagingLibrary(
 }
 
 /**
- * Validates the settings of a library that an operator wants to register. Does not access the library. @throws
- * SettingsError
+ * Validates the settings of a library that an operator wants to register. Does not access the library.
+ * @throws SettingsError
  */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
   const found = findKind(kind);

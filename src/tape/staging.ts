@@ -121,7 +121,10 @@ export interface Charge {
 export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
-  /** Expected seconds until a requested file is readable; absent if unknown. Estimates prefer measured waits. */
+  /**
+   * Expected seconds until a requested file is readable; absent if unknown. Once Tapegate has measured waits, estimates
+   * use these instead.
+   */
   waitSeconds?: { least: number; most: number };
   /** Catalogue prefixes of the files that the library can contain; absent if it can contain any file. */
   prefixes?: readonly string[];
@@ -145,19 +148,19 @@ export function countUsage(usage: Map<string, Usage>, request: string, more: Par
  *
  * A library knows paths, stage requests and bytes, but not Tapegate's requests, users or database. A library does not
  * store state between calls: any process can make the next call, even after a crash. Methods can run concurrently.
- * Results contain the paths that the caller passed. If a file's state is unknown, the result omits the file.
+ * Results identify files by the paths that the caller passed. If a file's state is unknown, the result omits the file.
  *
  * If only one file is affected by an error, the library reports the error as the file's state. If the whole call fails,
- * it throws a LibraryError, or a RetryLaterError if the library has asked for a retry. The error's class is PERMANENT
- * or POLICY if an operator must fix the cause, for example by renewing a certificate. If the signal aborts, a call
- * rejects with the signal's reason. Any other error is a bug in the library.
+ * the library throws a LibraryError, or a RetryLaterError if a busy server has asked for a retry. The error's class is
+ * PERMANENT or POLICY if an operator must fix the cause, for example by renewing a certificate. If the signal aborts, a
+ * call rejects with the signal's reason. Any other error is a bug in the library.
  */
 export interface StagingLibrary {
   readonly limits: { stage: number; poll: number; release: number };
 
   /**
-   * Shortest and longest interval between two polls of a stage request, in seconds. If the library asks for a retry
-   * delay, the delay applies instead.
+   * Shortest and longest interval between two polls of a stage request, in seconds. If the library asks for another
+   * delay, the engine waits for that delay instead.
    */
   readonly pollSeconds: { least: number; most: number };
 
@@ -167,7 +170,7 @@ export interface StagingLibrary {
   /**
    * Asks the library to stage files to its disk. Repeating a call is safe: if the first response was lost, the repeated
    * call finds the same stage request.
-   * @returns the id of the stage request; and in `known`, the states of files that are already ready or have already
+   * @returns the id of the stage request; and `known`, the states of the files that are already ready or have already
    * failed
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;

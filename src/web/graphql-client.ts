@@ -52,7 +52,7 @@ export function openClient(onConnection: (connection: ConnectionState) => void):
     },
     retryAttempts: Number.POSITIVE_INFINITY,
     retry: async (retries) => {
-      // continue, because the user might log in at the proxy in another tab
+      // keep retrying, because the user might log in at the proxy in another tab
       onConnection(isIntercepted ? 'intercepted' : 'broken');
       const ms = Math.min(MAX_PAUSE_MS, 250 * 2 ** retries);
       await new Promise((resolve) => setTimeout(resolve, ms * (0.5 + Math.random() / 2)));

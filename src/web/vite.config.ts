@@ -1,4 +1,4 @@
-/** Builds the dashboard: the files that a gateway serves. */
+/** Configures the build of the dashboard, whose files a gateway serves. */
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 
@@ -6,7 +6,7 @@ const here = fileURLToPath(new URL('.', import.meta.url));
 
 export default defineConfig({
   root: here,
-  base: './', // lets the dashboard work below any path, because the address contains the view only after `#`
+  base: './', // use relative URLs, so that the dashboard works below any path
   cacheDir: fileURLToPath(new URL('../../node_modules/.vite/web', import.meta.url)),
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {

@@ -130,8 +130,8 @@ interface Way {
 }
 
 /**
- * Resolves the links in a directory's path. Users can replace entries at any moment, so only `openExisting` confirms
- * that the returned path is a directory.
+ * Resolves the links in a directory's path. Users can replace entries at any moment, so the caller must open the
+ * returned path with `openExisting`, which checks it.
  * @throws InTheWayError if the path contains an untrusted link
  */
 async function resolveDirectory(directory: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
@@ -155,8 +155,8 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
 }
 
 /**
- * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it. By
- * another link, the link's owner could make this process change a directory that the owner is not allowed to change.
+ * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it. With
+ * any other link, its owner could make this process change a directory that the owner is not allowed to change.
  * @throws InTheWayError if the link is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {

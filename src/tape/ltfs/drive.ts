@@ -64,8 +64,8 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // do not clean up after an aborted mount, because its command might still be running: the next mount cleans up,
-      // also after a failed cleanup
+      // do not clean up after an aborted mount, because its command might still be running. The next mount then cleans
+      // up. It also cleans up if `empty` fails
       if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;

@@ -165,7 +165,8 @@ export async function eachAtOnce<T>(
   signal.throwIfAborted();
   const failed = new AbortController();
   const each = AbortSignal.any([signal, failed.signal]);
-  setMaxListeners(2 * atOnce, each); // each response body has a listener on the signal until the body is closed
+  // allow many listeners, because each response body listens to the signal until it is closed
+  setMaxListeners(2 * atOnce, each);
   const left = items[Symbol.iterator]();
   const workThrough = async () => {
     for (const item of left) {

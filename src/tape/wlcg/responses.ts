@@ -156,7 +156,7 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 interface Judged {
   /** State of the file in the poll response; undefined if the response does not contain the file. */
   answer: StageAnswer | undefined;
-  /** Whether the poll response contains any files. A response with files contains all files in the stage request. */
+  /** Whether the poll response contains any files. If it does, it should contain all files in the stage request. */
   hasOthers: boolean;
   /** Whether the server no longer knows the stage request, or one of its parts. */
   isForgotten: boolean;

@@ -4,8 +4,9 @@ import { isSignedIn } from '../sign-in/session';
 import { Refused } from './problem';
 
 /**
- * Downloads a restored file. A browser that saves a link does not show why a download failed, so the page requests the
- * first byte beforehand. A link does not send a token, so for a signed-in user the page fetches the whole file.
+ * Downloads a restored file. First requests only the first byte, because a browser that saves a link does not show why
+ * the download failed. For a signed-in user, the page itself fetches the whole file, because a link does not send a
+ * token.
  */
 export function Download({ bytesPath, path }: { bytesPath: string; path: string }) {
   const [why, setWhy] = useState<string>();

@@ -1,4 +1,4 @@
-/** Shows links to the folder that the user has typed as the search text: its parent folders and its subfolders. */
+/** Shows links to the parent folders and the subfolders of the folder in the search text. */
 import { DirectoryDocument } from '../../generated/web-operations';
 import { useViewQuery } from '../view-query';
 
