@@ -9,7 +9,7 @@ import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {
-  /** Contract of the libraries for which work runs: `drive` or `staging`. Default: all libraries. */
+  /** Whether work runs only for libraries with drives, or only for staging libraries. Default: for all libraries. */
   contract?: Library['contract'];
   /** Returns a key computed from the library's settings. When the key changes, the library's work is restarted. */
   keyOf: (library: Library) => string;
@@ -26,7 +26,7 @@ export class FollowedLibraries {
   private readonly ctx: Context;
   private readonly options: FollowOptions;
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
-  /** All running work, including work for changed or removed libraries that has not finished yet. */
+  /** All running work, including unfinished work for libraries that were changed or removed. */
   private readonly works = new Set<Promise<unknown>>();
   /** Settings of unsupported libraries, by library id, so that each unsupported library is logged only once. */
   private readonly refused = new Map<number, string>();

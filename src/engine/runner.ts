@@ -104,7 +104,10 @@ const DRAIN_MS = 5000;
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
-/** The pause is longer than the engines' poll interval, so that another host can claim the drive first. */
+/**
+ * Milliseconds before this engine retries an unusable drive. Longer than the engines' poll interval (`IDLE_MS`), so
+ * that another host can claim the drive first.
+ */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
 const EXPIRE_MS = 1000;

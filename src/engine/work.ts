@@ -7,7 +7,7 @@ import { openStagingLibrary } from './staging/open-library.js';
 import { readStaged } from './staging/reader.js';
 
 /**
- * Returns the function that does the work of a drive of the library.
+ * Returns the function that an engine runs with a claimed drive of the library.
  * @throws SettingsError if this program does not support the library
  */
 export function workOf(ctx: Context, library: Library, env: Site['env']): DriveWork {

@@ -152,7 +152,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // close the clients' streams before the event feed's readers end, because each client would otherwise receive
+        // first close the clients' streams: if the event feed's readers ended first, each client would receive
         // `complete`
         graphql.close();
         ctx.events.endReaders();
@@ -173,8 +173,8 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Closes a connection whose client neither reads nor sends. Tolerates a slow client until other callers wait for the
- * client's slot (db/lists/long-reads.ts).
+ * Closes a connection whose client neither reads nor sends. Keeps a slow client's connection open as long as no other
+ * caller waits for the client's slot (db/lists/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {

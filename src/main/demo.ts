@@ -1,6 +1,7 @@
 /**
  * Creates a small demo archive with real bytes on a few volumes, and two users. If the process is killed, the next
- * start continues the work, because the bytes are derived from the paths, and the users are stored last.
+ * start completes the demo. The bytes are derived from the paths, so that each start creates the same files. The users
+ * are stored last, because they mark the demo as complete.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';

@@ -25,9 +25,9 @@ import { hideSecretsOfCrashes } from './crash.js';
 import type { CommandFile, Commands } from './table.js';
 
 /**
- * Creates the commander program. All commands use the program's settings for output, help and errors.
+ * Creates the program with the library `commander`. All commands share the settings for output, help and errors.
  * @param where the last line of the help, which mentions environment variables
- * @param args command-line arguments. Only the code of the named commands is loaded
+ * @param args command-line arguments. Only the code of the commands that they name is loaded
  */
 export async function createProgram(
   files: readonly CommandFile[],
@@ -114,7 +114,7 @@ function showExamples(command: Command, words: readonly string[]): void {
   if (own) command.addHelpText('after', `\nExamples:\n${own.map((line) => `  ${line}`).join('\n')}`);
 }
 
-/** Prints the stack only if LOG_LEVEL is debug. Returns the exit code. */
+/** Prints an error, with its stack only if LOG_LEVEL is debug. Returns the exit code. */
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
   const stack = isDebug(environment()) && error instanceof Error ? showSources(error.stack ?? '') : undefined;
@@ -144,7 +144,7 @@ export async function runProgram(given: Commands): Promise<void> {
   let unread: number | undefined;
   process.stdout.on('error', (error) => {
     if (unread !== undefined) return;
-    // EPIPE means that the reader has closed standard output; on any other connection, EPIPE is a failure
+    // on standard output, EPIPE only means that the reader has closed the pipe, so it is not a failure
     unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
     if (process.emit('SIGINT')) return; // the command's own SIGINT handler ends the command
     void Promise.resolve(commandState().close?.()).finally(() => process.exit(unread));

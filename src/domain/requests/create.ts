@@ -38,7 +38,10 @@ const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 export interface CreateRequestInput extends LimitsInput {
   quota: string;
-  /** A plain, case-sensitive substring of logical paths. The input must contain either a pattern or a list of files. */
+  /**
+   * Text that the logical paths of the requested files must contain. Case-sensitive, without wildcards. The input must
+   * contain either a pattern or a list of files.
+   */
   pattern?: string | null | undefined;
   files?: readonly string[] | null | undefined;
   retention?: string | null | undefined;

@@ -114,7 +114,7 @@ type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 const MAX_LINES = 100;
 
-/** Logs, after the commit, that requests were made, started, expired or cancelled. */
+/** Logs, after the commit, a step of requests: their creation, start, expiry or cancellation. */
 export function logStep(ctx: Context, tx: Transaction, step: Step, ids: readonly number[], figures: object = {}): void {
   if (ids.length === 0) return;
   tx.afterCommit(() => {

@@ -171,7 +171,7 @@ async function reviveRequest(
   request: LockedRequest,
   { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
 ): Promise<void> {
-  // an overdue request that no job has ended yet is still charged to the quota and counted
+  // a request might be overdue, but not ended by a job yet. The quota is still charged for such a request
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   await resetMissingPaths(tx, request.id);

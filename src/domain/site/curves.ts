@@ -168,8 +168,8 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns the history of each quota's size and used bytes, by quota id: at the time `since` (if known), after each
- * later change, and now.
+ * Returns the history of each quota's size and used bytes, by quota id. The history contains the values at the time
+ * `since` (if known), after each later change, and now.
  * @throws InvalidInputError
  */
 export async function readQuotaHistory(

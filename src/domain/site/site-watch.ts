@@ -31,7 +31,9 @@ interface MarkSource<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether items that `items` does not contain might also have changed. Always true in a watcher's first value. */
+  /**
+   * Whether further items, which `items` does not contain, might have changed. Always true in a watcher's first value.
+   */
   hasMore: boolean;
 }
 
@@ -160,7 +162,7 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 function createSiteMarks(ctx: Context): MarkSource<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let isNotified = false;
-  // a new priority changes only the queue's order, and does not write an event
+  // use a signal, because a priority change affects the queue's order but does not write an event
   const end = ctx.events.onNotify('recall', () => {
     isNotified = true;
   });

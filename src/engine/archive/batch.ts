@@ -102,8 +102,9 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the files that were not renamed, withdrawn or moved on tape since the last step. A renamed file would
-   * otherwise be registered twice. A withdrawn file's source is kept, because the source might soon be the only copy.
+   * Returns the files that have kept their paths and tape positions since the last step, and were not withdrawn. A
+   * renamed file would otherwise be registered twice. A withdrawn file's source is kept, because the source might soon
+   * be the only copy.
    * @param lostIdOf function that returns the catalogue id of a file whose entry had no tape position
    */
   private async keepRegistered(

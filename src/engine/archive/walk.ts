@@ -103,8 +103,9 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 }
 
 /**
- * Reads a source file's stats, and limits the returned access rights. Does not change the file.
- * @param outerAccess access granted by the directories that are not restored
+ * Reads a source file's stats. Removes from the returned mode the access that `outerAccess` does not grant. Does not
+ * change the file.
+ * @param outerAccess access that the directories that are not restored grant; undefined if it need not be limited
  */
 async function findSource(
   found: Pick<Source, 'file' | 'directory' | 'path'>,

@@ -28,7 +28,7 @@ import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
- * Reports files that are not recorded copies, including partial files, and directories with a wrong mode. At the end,
+ * Reports directories with a wrong mode, and files that are not recorded copies, including partial files. At the end,
  * reports directories that are unreadable, or that untrusted users can write to.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */

@@ -1,6 +1,6 @@
 /**
  * Compares the restore disks with the database, checks counters, and repairs differences. The doctor can run at the
- * same time as engines and gateways, because each repair takes the usual locks and checks its finding again.
+ * same time as engines and gateways, because each repair first locks the affected rows and checks the difference again.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';

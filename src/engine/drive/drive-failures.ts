@@ -34,8 +34,8 @@ const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which no recall could start. The pause doubles after each visit on which
- * no recall starts.
+ * Pause before a drive returns to a volume on which no recall could start. The pause doubles after each visit during
+ * which no recall starts.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
@@ -45,8 +45,8 @@ const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 const MAX_BAD_FILES = 3;
 
 /**
- * If a file failed this many times before an operator resumed the volume, its next failures do not count against the
- * volume.
+ * If a file failed this many times before an operator resumed the volume, the file's next failures do not count against
+ * the volume.
  */
 const MAX_EARLIER_TRIES = 3;
 

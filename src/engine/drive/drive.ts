@@ -34,8 +34,8 @@ export function mountVolumes(library: DriveLibrary): DriveWork {
 }
 
 /**
- * Claims a drive, reads with the drive and releases it, repeatedly, until `stop` aborts. Logs database and library
- * errors, and continues.
+ * Repeats these steps until `stop` aborts: claims a drive, reads files with the drive, and releases the drive. After a
+ * database or library error, logs the error and continues.
  */
 export async function runDrive(ctx: Context, work: DriveWork, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
@@ -63,7 +63,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
       if (error instanceof DriveError) await suspendBroken(ctx, lease, error);
       else if (isRefusal(error)) await suspendRefusing(ctx, lease, options, error);
       else throw error;
-      // another host might be able to use the drive, because the next engine that claims it might run there
+      // report true, because the next engine that claims the drive might run on a host that can use the drive
       return true;
     });
     if (isForOtherHosts) share.yieldDrives(); // give other hosts priority before the drive is released

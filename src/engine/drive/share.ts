@@ -124,7 +124,7 @@ export class DriveShare {
 
   /** Writes drive requests one after another, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
-    // set the time before the write, so that only one drive of the process writes a request
+    // set the time before the write, so that the process's other drives do not write the same request
     this.requestedAt = performance.now();
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),

@@ -116,7 +116,8 @@ export class BatchReader {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.hasNext())) {
-      const startedAt = performance.now(); // charge users for the time to start their batch, but not for planning
+      // charge the batch's users also for the time in which the batch is started, but not for planning
+      const startedAt = performance.now();
       const batch = await this.takeNext();
       if (batch.recalls.length === 0) {
         batch.end();

@@ -20,7 +20,7 @@ import {
 } from '../../domain/notifications/mail/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Pauses, in seconds, after consecutive failures to send an email. The last pause repeats. */
+/** Pauses, in seconds, after consecutive failures to send an email. Further failures repeat the last pause. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
@@ -38,8 +38,8 @@ export interface MailSignals {
 
 /**
  * Sends all due emails, one after another.
- * @param transport connection to the mail server. If undefined, emails are only logged, unless another engine has had a
- * mail server in the last 7 days
+ * @param transport connection to the mail server. If undefined, emails are only logged. If another engine has had a
+ *   mail server in the last 7 days, emails wait instead
  * @returns the number of emails that this call sent, logged or tried to send
  */
 export async function sendMail(

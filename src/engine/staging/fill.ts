@@ -26,8 +26,8 @@ import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState
 import type { OpenStagingLibrary } from './open-library.js';
 
 /**
- * Policy with the shortest possible turn for each user. A stage request cannot be changed later, so no user may fill it
- * alone.
+ * Scheduling policy that switches to another user as often as possible. A stage request cannot be changed later, so a
+ * single user's files must not fill the whole request.
  */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 

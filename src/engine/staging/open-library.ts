@@ -11,8 +11,8 @@ export interface OpenStagingLibrary {
   name: string;
   library: StagingLibrary;
   /**
-   * Maximum number of files, and of bytes, that are requested from the library but not yet read. If `bytes` is null,
-   * only the restore area limits the bytes.
+   * Maximum number and total size of the files that are requested from the library but not yet read. If `bytes` is
+   * null, only the restore area limits the bytes.
    */
   depth: { files: number; bytes: bigint | null };
 }

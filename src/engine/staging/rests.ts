@@ -8,8 +8,8 @@ import { RetryLaterError } from '../../tape/staging.js';
 const REST_SECONDS = { first: 1, most: 300 };
 
 /**
- * Seconds before a file is requested again because the library lost its stage request, or before a failed release is
- * repeated. The pause doubles with each repetition.
+ * Seconds before a file is requested again if the library lost the file's stage request. A failed release is repeated
+ * after the same pause. The pause doubles with each repetition.
  */
 const AGAIN_SECONDS = { first: 1, most: 600 };
 

@@ -35,7 +35,10 @@ interface StagerOptions {
   leaseSeconds: number;
   stop: AbortSignal;
   signals: readonly WorkSignal[];
-  /** Maximum milliseconds between two runs, because no signal is sent when a poll is due. */
+  /**
+   * Maximum milliseconds between two runs. The stager cannot rely on signals, because no signal is sent when a poll is
+   * due.
+   */
   idleMs: number;
   /**
    * Milliseconds before this engine retries a library whose error an operator must fix. During this time, another
@@ -151,7 +154,7 @@ class Stager {
 
   /**
    * Releases, requests and polls files, in this order. If a step fails, continues with the next step, unless the
-   * library has asked for a later retry.
+   * library has asked Tapegate to retry later.
    */
   private async runSteps({ mode }: Rests): Promise<{ error: unknown } | undefined> {
     const { ctx, staging } = this;
@@ -193,8 +196,8 @@ class Stager {
   }
 
   /**
-   * Pauses the library. If other calls in the run succeeded, the failure might affect only one file, so the pause stays
-   * short.
+   * Pauses calls to the library. If other calls in the run succeeded, the failure might affect only one file, so the
+   * pause stays short.
    */
   private async pause(error: unknown, { failures }: Rests): Promise<void> {
     const isCounted = this.succeeded === 0 && !(error instanceof RetryLaterError);

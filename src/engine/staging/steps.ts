@@ -1,6 +1,6 @@
 /**
- * Makes calls to a staging library. Records each call in the database before and after making it, because the process
- * can be killed at any point (README.md).
+ * Makes calls to a staging library. Records each call in the database, both before and after the call, because the
+ * process can be killed at any point (README.md).
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, quote, TapeError } from '../../core/errors.js';
@@ -179,7 +179,7 @@ function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }
 
-/** Returns null if the database cannot store the time. */
+/** Returns a date as a time for the database, or null if the database cannot store the time. */
 function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
 }
@@ -194,8 +194,8 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently if the library loses the file's stage requests `times` times, over at least `seconds`
- * seconds.
+ * A file fails permanently if the library has lost the file's stage requests `times` times, and at least `seconds`
+ * seconds have passed since the first of these requests.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 

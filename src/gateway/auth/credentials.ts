@@ -31,8 +31,8 @@ export function unauthenticated(problem: string): HttpError {
 }
 
 /**
- * Removes the Basic challenge from a 401 error for a web page's script, because the browser would otherwise show its
- * own login dialog. Scripts identify themselves with the header X-Requested-With.
+ * If a web page's script sent the request, removes the Basic challenge from the 401 error. With this challenge, the
+ * browser would show its own login dialog. Scripts identify themselves with the header X-Requested-With.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;

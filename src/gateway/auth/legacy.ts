@@ -19,8 +19,8 @@ import { unauthenticated } from './credentials.js';
 const WRITE_MS = 5000;
 
 /**
- * Maximum number of combinations of endpoint, address and user that are counted separately in a day. Requests with
- * further combinations are counted only by endpoint, so that clients cannot fill the table.
+ * Maximum number of combinations of endpoint, address and user that are counted separately in a day. Requests with any
+ * further combination are counted only by endpoint, so that clients cannot fill the table.
  */
 const MAX_KINDS = 10_000;
 

@@ -253,7 +253,9 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /** During the pause after a failed request, throws the error of that request, and does not send another one. */
+  /**
+   * During the pause after a failed request, throws the error of the failed request instead of sending another request.
+   */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);

@@ -67,7 +67,7 @@ export class OpenResponses {
 
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // the first check might end streams needlessly, because no earlier rights are known
+    // before the first check, `openRights` is unknown, so this check might end streams although no rights have changed
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
@@ -76,7 +76,7 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // a response that is not a stream finishes with the old rights; if it later becomes a stream, the mark ends the
+      // a response that is not a stream finishes with the old rights; if it becomes a stream later, `isStale` ends the
       // stream
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;

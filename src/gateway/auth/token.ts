@@ -48,7 +48,10 @@ export class TokenCallers {
     return await this.load(secret).finally(release);
   }
 
-  /** Throws an error for an invalid token, because errors are not cached. */
+  /**
+   * Loads a token and its caller. For an invalid token, throws an error instead of returning undefined, because the
+   * cache does not store errors.
+   */
   private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
     const token = await findToken(this.ctx, secret);
     if (!token) throw unauthenticated(UNKNOWN);

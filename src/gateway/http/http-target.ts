@@ -38,7 +38,7 @@ export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage)
   const { host = '', 'transfer-encoding': coding } = headers;
   if (!url.startsWith('/') && url !== '*')
     throw new HttpError(400, `the target must be a path, or an http or https URL, not ${quote(url)}`);
-  // reject repeated headers, because a proxy might have used the other value (RFC 9112, 3.2)
+  // reject a repeated header, because a proxy might have used a different one of its values (RFC 9112, 3.2)
   for (const name of ['Host', 'Authorization']) {
     if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);
   }

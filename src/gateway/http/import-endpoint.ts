@@ -73,7 +73,7 @@ interface ImportCall {
 
 async function runImport(ctx: Context, { req, res, slot, disconnected }: ImportCall): Promise<ImportResult> {
   checkRequest(req);
-  // without the right to import, `importRows` rejects the request and audits the rejection; the body is not read
+  // if the caller is not allowed to import, `importRows` rejects the request and records the rejection in the audit log
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []);
   const importing = readQuery(req);
   if (slot.current) {
@@ -120,7 +120,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  // accept both values for any body, because the body's first bytes show whether the body is gzipped
+  // do not compare the header with the body, because the body's first bytes show whether the body is gzipped
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }

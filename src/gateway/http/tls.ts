@@ -7,7 +7,7 @@ import type { Logger } from 'pino';
 import { findTlsFaults, type TlsFiles } from '../../config/tls-files.js';
 import { messageOf } from '../../core/errors.js';
 
-/** Milliseconds between checks by Node.js for clients that have not sent all request headers in time. */
+/** Interval in milliseconds at which Node.js looks for clients that have not sent all request headers in time. */
 const CHECK_MS = 1000;
 
 interface TlsConfig {

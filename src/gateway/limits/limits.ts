@@ -104,8 +104,8 @@ export function limitKey(req: IncomingMessage): string {
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /**
- * Returns whether a request is exempt from rate limits by default. Unauthenticated callers on this host are limited
- * only if a rate limit for them is configured.
+ * Returns whether a request is exempt from rate limits by default. By default, unauthenticated callers on this host are
+ * exempt. They are limited only if a rate limit for them is configured.
  */
 function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
@@ -164,10 +164,7 @@ function countRequest(res: ServerResponse, release: () => void): void {
   onceClosed(res, release);
 }
 
-/**
- * Stops counting a request that becomes a stream toward the limit on concurrent requests. Streams have a separate
- * limit.
- */
+/** When a request becomes a stream, removes it from the count of concurrent requests. Streams have a separate limit. */
 export function stopCountingRequest(res: ServerResponse): void {
   counted.get(res)?.();
 }

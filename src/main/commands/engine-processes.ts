@@ -64,8 +64,8 @@ const LOAD_MS = 300_000;
 const MAX_LOADING = Math.max(2, availableParallelism());
 
 /**
- * Milliseconds before a process is restarted. The pause doubles each time the process ends within `SOON_MS` of its
- * start.
+ * Milliseconds to wait before restarting a process that has ended. The pause doubles each time the process ends within
+ * `SOON_MS` of its start.
  */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
@@ -179,7 +179,7 @@ class SupervisedProcess {
     this.part = part;
   }
 
-  /** The loaded process waits for the message `begin`. */
+  /** After loading its code, the process waits for the message `begin`. */
   fork(): void {
     loading.begin(this.load);
   }

@@ -35,7 +35,8 @@ export function register(program: Command): void {
 }
 
 /**
- * Names of all settings. This text does not come from the schema of the settings, because loading the schema is slow.
+ * Help text that names all settings. It is not generated from the schema of the settings, because loading the schema is
+ * slow.
  */
 const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
@@ -244,7 +245,8 @@ function announce(
     `  tapes      ${path.join(dataDir, 'library')}`,
     `  restored   ${path.join(dataDir, 'restore')}`,
   ];
-  const isService = environment().NOTIFY_SOCKET !== undefined; // the journal needs no hints for a first try
+  // omit the hints for a first try from a service's journal
+  const isService = environment().NOTIFY_SOCKET !== undefined;
   const lines = [
     `Tapegate is ready at ${url}`,
     `  REST       ${publicUrl}/tape_control/api/v1/requests`,
