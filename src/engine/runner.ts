@@ -105,8 +105,8 @@ const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * Milliseconds before this engine retries an unusable drive. Longer than the engines' poll interval (`IDLE_MS`), so
- * that another host can claim the drive first.
+ * Milliseconds before this engine retries an unusable drive or library. Longer than the engines' poll interval
+ * (`IDLE_MS`), so that another host can claim the drive or library first.
  */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;

@@ -111,8 +111,8 @@ export async function finishRecalls(
 }
 
 /**
- * If the engine still holds the drive, returns the files whose recalls began in the lease's epoch. The caller must have
- * locked the recalls.
+ * Returns the files whose recalls began in the lease's epoch, or no files if the engine has lost the drive. The caller
+ * must have locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -307,7 +307,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // another transaction might have ended the last request for a file
+  // remove recalls that are no longer needed, because another transaction might have ended the last request for a file
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnrequested}`,

@@ -93,8 +93,8 @@ function recordWait(queuedAt: string, now: string): void {
 }
 
 /**
- * Locks the drive so that no other engine can claim the drive. The engine can still renew the drive's lease. @returns
- * undefined if the lease is lost
+ * Locks the drive, so that no other engine can claim it. This engine can still renew the drive's lease.
+ * @returns undefined if the lease is lost
  */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(
@@ -104,8 +104,8 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 }
 
 /**
- * Updates recalls whose files have moved on tape. Otherwise, drives would continue to look for a moved file on its old
- * volume.
+ * Updates recalls of files whose tape positions have changed. Otherwise, drives would continue to look for these files
+ * on their old volumes.
  */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -301,9 +301,10 @@ async function findTaken(tx: Transaction, files: readonly WantedFile[]): Promise
 }
 
 /**
- * Returns files whose folded path (domain/conditions.ts) is the same as another file's folded path. Checks only disks
- * whose file systems ignore case or Unicode normalisation in names (column `folds_names`). Records the folded paths for
- * later comparisons. The caller must have locked the disks.
+ * Returns files whose paths a file system might treat as equal to another file's path, because it ignores case or
+ * Unicode normalisation. Checks only files on disks with such a file system (column `folds_names`). Compares folded
+ * paths (`foldedPath` in domain/conditions.ts), and records them for later comparisons. The caller must have locked the
+ * disks.
  */
 async function findFolded(tx: Transaction, files: readonly WantedFile[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

@@ -55,7 +55,7 @@ export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: 
 }
 
 /**
- * Creates the temporary table `joining` of files that might join requests. Locks nothing.
+ * Creates the temporary table `joining`, which contains the files that might join requests. Locks nothing.
  * @param options.as a table with the files' new ids, paths and sizes, if the catalogue does not contain the files yet
  */
 export async function findJoining(
@@ -71,7 +71,8 @@ export async function findJoining(
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
   // do not search `files` again, because an IN condition inside an OR would compare each row with all files. If path
-  // rules exclude the smallest unrecorded file, size 0 makes `joinUnrecorded` search the request
+  // rules exclude the smallest unrecorded file, store size 0, so that `joinUnrecorded` searches for the request's
+  // pattern
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}

@@ -136,8 +136,8 @@ export async function waitAgain(
 }
 
 /**
- * Looks up each file's request files separately. In a join, PostgreSQL might read all files of a new request that its
- * statistics do not include yet.
+ * Looks up each file's request files separately. With a join, PostgreSQL might read all files of a new request, because
+ * its statistics do not cover the request yet.
  */
 const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 

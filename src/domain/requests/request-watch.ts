@@ -146,7 +146,7 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   return rows[0]?.isSuspended ?? false;
 }
 
-/** Maximum number of seconds until an estimated end. A later end might be outside the range of valid dates. */
+/** Maximum number of seconds from now to an estimated end. A later end might be outside the range of valid dates. */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
 /**

@@ -132,7 +132,8 @@ const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate"
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns functions that count requests, read a page of them, and stream all of them from one snapshot, oldest first.
+ * Returns three functions: to count requests, to read a page of them, and to stream all of them. The stream reads one
+ * snapshot, from the oldest request to the newest.
  */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   allow(ctx, 'listRequests');

@@ -10,7 +10,7 @@ import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
-  /** Number of recalls, their total bytes, and the oldest recall's age in seconds, by state. */
+  /** For each state: the number of recalls, their total bytes, and the age of the oldest recall in seconds. */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
   /** Number of engines that use or request a drive. */

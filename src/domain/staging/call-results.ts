@@ -42,7 +42,7 @@ export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN v
 
 /**
  * Assigns a new batch id to the files that will be requested next from the library. Files with the fewest attempts come
- * first. The more attempts the files have, the smaller is the batch, so that a bad file does not block other files.
+ * first. A batch of files with many attempts is small, so that a bad file does not block many other files.
  *
  * Includes unneeded files if the library might already have received a request for them. To release such a file,
  * Tapegate needs the request id from the library's answer.

@@ -9,8 +9,8 @@ import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
 /**
- * Recovers recalls that earlier engines left running on the drive. Removes the recalls' partial files, so that a
- * stalled engine can no longer put copies in place, and requeues the recalls. Keeps a copy that was put in place but
+ * Recovers recalls that earlier engines left running on the drive. First removes the recalls' partial files, so that a
+ * stalled engine can no longer put copies in place. Then requeues the recalls. Keeps a copy that was put in place but
  * not reported.
  */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {

@@ -11,8 +11,8 @@ export interface Job {
   /** Maximum pause between two runs, and the pause after a failed run, in milliseconds. */
   everyMs: number;
   /**
-   * Whether the job deletes data or ends requests by age. Such a job is skipped while the database server's clock is
-   * implausible.
+   * Whether the job deletes data or ends requests because of their age. Such a job is skipped while the database
+   * server's clock is implausible.
    */
   isByTime?: boolean;
   /**

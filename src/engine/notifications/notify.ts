@@ -38,8 +38,8 @@ export interface MailSignals {
 
 /**
  * Sends all due emails, one after another.
- * @param transport connection to the mail server. If undefined, emails are only logged. If another engine has had a
- *   mail server in the last 7 days, emails wait instead
+ * @param transport connection to the mail server. If undefined, emails are only logged. They stay queued instead if
+ *   another engine has had a mail server in the last 7 days
  * @returns the number of emails that this call sent, logged or tried to send
  */
 export async function sendMail(

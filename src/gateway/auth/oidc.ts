@@ -187,7 +187,8 @@ const ANSWER_MS = 5000;
 const KEYS_MS = 600_000;
 
 /**
- * Milliseconds between two reloads of an issuer's keys, if a reload failed or a token was signed with an unknown key.
+ * Milliseconds before an issuer's keys are reloaded again after a failed reload. Also the minimum milliseconds between
+ * two reloads that tokens signed with unknown keys cause.
  */
 const PAUSE_MS = 30_000;
 

@@ -18,7 +18,9 @@ const UNKNOWN = 'the token is unknown, has expired or was revoked';
 /** Milliseconds for which a valid token is cached. Revoking a token clears the cache immediately. */
 const KNOWN_MS = 2000;
 
-/** Maximum number of concurrent token lookups, so that invalid tokens cannot occupy all database connections. */
+/**
+ * Maximum number of concurrent token lookups. Without this limit, invalid tokens could occupy all database connections.
+ */
 const LOOKUPS = 8;
 
 export class TokenCallers {

@@ -54,7 +54,7 @@ export class UnfinishedResponses {
     for (const res of this.open) if (!res.headersSent) res.setHeader('Connection', 'close');
     await sleep(how.leaveMs);
     how.endStreams();
-    // wait, because when their streams end, clients immediately reconnect over idle connections
+    // wait, because clients immediately reconnect over idle connections after their streams end
     const connections = await Promise.all(servers.map((server) => promisify(server.getConnections.bind(server))()));
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));

@@ -21,7 +21,7 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/** The largest share of the memory for request bodies that one caller can use. */
+/** Maximum fraction that one caller can use of the memory for request bodies. */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {
@@ -104,8 +104,8 @@ export function limitKey(req: IncomingMessage): string {
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /**
- * Returns whether a request is exempt from rate limits by default. By default, unauthenticated callers on this host are
- * exempt. They are limited only if a rate limit for them is configured.
+ * Returns whether a request comes from an unauthenticated caller on this host. Such requests are exempt from rate
+ * limits, unless a limit for them is configured.
  */
 function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
