@@ -23,7 +23,7 @@ export interface TakeoverPlan {
   directories: TakenDirectory[];
   /** Whether the database was restored from a dump, without `tapegate restore --as-of`. */
   dump: UnsettledDump | undefined;
-  /** Number of emails and webhook messages that are sent after the takeover. */
+  /** Number of waiting emails and webhook messages, which are sent after the takeover. */
   waiting: { emails: number; messages: number };
 }
 

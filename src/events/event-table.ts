@@ -149,8 +149,8 @@ export class EventTable {
 }
 
 /**
- * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which does not
- * wait for locks.
+ * Numbers events. The first reader that needs the numbers runs a single statement (`number_events`). The statement
+ * numbers all committed events, and does not wait for locks.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;

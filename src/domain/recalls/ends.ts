@@ -57,8 +57,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall that must be repeated, because an import changed the file, or because Tapegate switched the file
- * to its other tape copy (`isTurned`). If the recall has restored a copy (`copy`), the copy is removed.
+ * Result of a recall that must be repeated. Either an import has changed the file, or Tapegate has switched the file to
+ * its other tape copy (`isTurned`). If the recall has restored a copy (`copy`), the copy is removed.
  */
 type Superseded = {
   fileId: bigint;

@@ -301,9 +301,9 @@ async function findTaken(tx: Transaction, files: readonly WantedFile[]): Promise
 }
 
 /**
- * Returns files whose paths a file system might treat as equal to another file's path, because it ignores case or
- * Unicode normalisation. Checks only files on disks with such a file system (column `folds_names`). Compares folded
- * paths (`foldedPath` in domain/conditions.ts), and records them for later comparisons. The caller must have locked the
+ * Returns files whose paths might equal another file's path on a file system that ignores case or Unicode
+ * normalisation. Checks only files on disks with such a file system (column `folds_names`). Compares folded paths
+ * (`foldedPath` in domain/conditions.ts), and records them for later comparisons. The caller must have locked the
  * disks.
  */
 async function findFolded(tx: Transaction, files: readonly WantedFile[]): Promise<bigint[]> {

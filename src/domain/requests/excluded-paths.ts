@@ -133,8 +133,8 @@ export async function findMatched(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
-  // if a request has unrecorded files, search it only if the quota might have room, or if a file is smaller than the
-  // smallest unrecorded file
+  // search a request that has unrecorded files only if the smallest of `files` fits into the quota, or is smaller than
+  // the request's smallest unrecorded file
   const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(

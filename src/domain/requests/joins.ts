@@ -192,8 +192,8 @@ async function storeTaken(tx: Transaction): Promise<void> {
 }
 
 /**
- * Records excluded files. The reason is QUOTA_FULL if any of the request's files does not fit into the quota, and
- * otherwise LIMIT.
+ * Records excluded files. The reason is QUOTA_FULL if at least one file of the request does not fit into the quota, and
+ * LIMIT otherwise.
  */
 async function recordExcluded(tx: Transaction): Promise<void> {
   await tx.query(

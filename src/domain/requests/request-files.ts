@@ -155,8 +155,8 @@ export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]
 }
 
 /**
- * Locks the live requests that contain any of the files, and whose first recall has not begun. @returns the requests'
- * ids
+ * Locks the live requests that contain any of the files, and whose first recall has not begun.
+ * @returns the requests' ids
  */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${containsOneOf(fileIds)}`);

@@ -200,8 +200,8 @@ export async function streamRequestPaths<T>(
 
 interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
   /**
-   * Comma-separated JSON strings of the paths, in the order in which the paths joined the request; null if the paths do
-   * not fit into one page.
+   * The paths as comma-separated JSON strings, in the order in which they joined the request. Null if they do not fit
+   * into one page.
    */
   paths: string | null;
 }

@@ -147,7 +147,7 @@ function changesOf(
 
 async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
   const hasGrown = hasLimits && (await joinUnresolvedOf(ctx, tx, id));
-  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // queues emails that are now due because an address was added
+  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // an added address can make emails due: queue them
 }
 
 function checkUpdate(input: UpdateRequestInput) {

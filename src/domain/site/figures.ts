@@ -36,8 +36,8 @@ export interface SiteFigures {
 const TIMEOUT_MS = 8000;
 
 /**
- * Checks that the caller is allowed to read metrics. Without authentication, every caller can read metrics. @throws
- * ForbiddenError
+ * Checks that the caller is allowed to read metrics. Without authentication, every caller can read metrics.
+ * @throws ForbiddenError
  */
 export function allowMetrics(ctx: Context): void {
   if (ctx.caller.way !== 'open') allow(ctx, 'readMetrics');

@@ -225,7 +225,10 @@ async function purgeTokens(ctx: Context, tx: Transaction, { user, pseudonym }: P
   return rows.length;
 }
 
-/** Returns the owner names of a user, one for each role, as `ownerOf` in src/core/caller.ts does. */
+/**
+ * Returns the owner names that a user's requests can have: the user name, and one name for each role (`ownerOf` in
+ * src/core/caller.ts).
+ */
 function ownerNamesOf(user: string): string[] {
   return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
 }

@@ -27,7 +27,7 @@ export interface ExcludedEntries {
 
 export type OnSkip = (file: string, kind: string) => void;
 
-/** Called for each directory before its files. */
+/** Called for each directory, before the directory's files are yielded. */
 export type OnDirectory = (directory: DirectoryMode) => void;
 
 interface PendingDirectory {

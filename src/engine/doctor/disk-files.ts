@@ -184,8 +184,7 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
 }
 
 /**
- * Checks the file again, because an engine might have removed the copy from disk, and not have updated the catalogue
- * yet.
+ * Checks the file again, because an engine might have removed the copy from disk, but not yet updated the catalogue.
  */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);

@@ -9,7 +9,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { RequestHandler } from 'express';
 
-/** Milliseconds to wait after ending all streams before the gateway stops listening, if connections are open. */
+/**
+ * Milliseconds for which the gateway continues to listen after all streams have ended, if connections are still open.
+ */
 const LINGER_MS = 1000;
 
 const ANSWER_MS = 5000;
