@@ -28,7 +28,7 @@ export class FollowedLibraries {
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
   /** All running work, including unfinished work for libraries that were changed or removed. */
   private readonly works = new Set<Promise<unknown>>();
-  /** Settings of unsupported libraries, by library id, so that each unsupported library is logged only once. */
+  /** Settings of unsupported libraries, by library id. They are stored to log each unsupported library only once. */
   private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context, options: FollowOptions) {

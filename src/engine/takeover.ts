@@ -35,7 +35,10 @@ export interface TakenDirectory extends OwnedDirectory {
 }
 
 const ANSWER_MS = 10_000;
-/** Milliseconds to wait after writing an owner record, because a former owner might still overwrite the record. */
+/**
+ * Milliseconds to wait after writing an owner record. During this time, a former owner might still overwrite the
+ * record.
+ */
 const SETTLE_MS = 6000;
 const TRIES = 5;
 

@@ -196,7 +196,7 @@ export async function readTries(ctx: Context, requestFiles: readonly RequestFile
   return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
-/** Returns the trace context of the first traced request that waits for each file, by file id. */
+/** Returns, by file id, the trace context of the first traced request that waits for the file. */
 export async function readTraceparents(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, string>> {
   if (fileIds.length === 0) return new Map();
   const rows = await queryByKeys<{ fileId: bigint; traceparent: string }>(

@@ -30,7 +30,7 @@ export interface RunningRecall extends FileAttributes {
   /** Position on tape; null if the library finds the file by its path. */
   position: bigint | null;
   checksum: string | null;
-  /** Whether the first restore computed the checksum, because the catalogue had none. */
+  /** Whether the catalogue had no checksum until the first restore computed one. */
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;

@@ -35,8 +35,8 @@ export interface DriveOptions extends LeaseOptions {
    */
   idleMs: number;
   /**
-   * Milliseconds for which this host does not claim a drive that it could not use, so that another host can claim the
-   * drive.
+   * Milliseconds for which this host does not claim a drive that it could not use. During this time, another host can
+   * claim the drive.
    */
   unusablePauseMs: number;
   /** Interval in milliseconds at which an idle drive looks for tape copies to verify. */

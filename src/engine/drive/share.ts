@@ -29,7 +29,7 @@ const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
 
 /**
- * Minimum time in milliseconds between the releases of two drives, so that other engines have time to claim the first
+ * Minimum time in milliseconds between the releases of two drives. During this time, other engines can claim the first
  * drive.
  */
 const RELEASE_INTERVAL_MS = 1000;

@@ -68,7 +68,7 @@ async function readReadyFiles(
   }
 }
 
-/** Milliseconds after which a read plan is renewed, because more files might be staged by then. */
+/** Milliseconds after which a read plan is renewed. By then, more files might be staged. */
 const RENEW_MS = 2000;
 
 const PLANNED_FILES = 1000;

@@ -183,7 +183,9 @@ function describeProblem(error: unknown): string {
 
 const ANSWER_MS = 5000;
 
-/** Milliseconds after which an issuer's keys are reloaded, so that withdrawn keys become invalid. */
+/**
+ * Milliseconds after which an issuer's keys are reloaded. The reload makes keys invalid that the issuer has withdrawn.
+ */
 const KEYS_MS = 600_000;
 
 /**

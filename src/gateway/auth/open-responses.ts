@@ -11,8 +11,8 @@ import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * Milliseconds between checks of the callers of open responses: half the documented maximum delay, so that responses
- * end in time even if one check fails.
+ * Interval in milliseconds at which the callers of open responses are checked. The interval is half the documented
+ * maximum delay, so that responses end in time even if one check fails.
  */
 const CHECK_MS = 2000;
 

@@ -12,7 +12,7 @@ import { methodOf, routeOf } from './routes.js';
 
 const MAX_PATH = 500;
 
-/** @returns a function that must be called for each request before its handlers */
+/** @returns a function that must be called for each request before the request's handlers */
 export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>) {
   const { accessLog } = config.telemetry;
   return (req: IncomingMessage, res: ServerResponse): void => {
