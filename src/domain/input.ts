@@ -29,7 +29,7 @@ export function checkText(field: string, value: string): string {
   return value;
 }
 
-/** Invisible and blank characters, spaces other than U+0020, and spaces at either end. */
+/** Matches invisible and blank characters, spaces other than U+0020, and spaces at the beginning or end of a text. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800\ufffd]|(?! )\p{Zs}|^ | $/u;
 
 /** Returns whether a reader can distinguish the name from every other name. */
@@ -37,12 +37,12 @@ export function isPlainName(name: string): boolean {
   return name !== '' && isStorable(name) && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
 
-/** Names under which Tapegate shows its own actions, and the actions of callers without a name. */
+/** Names that Tapegate shows for its own actions, and for the actions of callers without a name. */
 const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
 
 /**
- * Returns whether readers or databases might mistake the name for a reserved name, regardless of letter case, width and
- * spacing.
+ * Returns whether readers or databases might mistake the name for a reserved name. Ignores letter case, character width
+ * and spacing.
  */
 export function isReserved(name: string): boolean {
   const plain = name.normalize('NFKC').replace(/[\p{Default_Ignorable_Code_Point}\s]/gu, '');

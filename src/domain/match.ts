@@ -21,7 +21,7 @@ export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
 }
 
-/** Returns whether a search uses a rare word. All searches with a rare word can share one query plan. */
+/** Returns whether a search contains a rare word. One query plan suits all searches with a rare word. */
 export function isByRareWord(text: string): boolean {
   const lookup = choosePatternLookup(text);
   return lookup.by === 'words' && lookup.words.some(isRare);
@@ -45,8 +45,8 @@ function quoteWord(text: string): string {
 }
 
 /**
- * How to search for a pattern. `scan` tests every path, and is used if a trigram search would read the whole trigram
- * index.
+ * Method of searching for a pattern. `scan` tests every path, and is used if a trigram search would read the whole
+ * trigram index.
  */
 type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
 
@@ -62,8 +62,8 @@ const DELIMITER = /[/_\-.+=,:@~ ]/;
  */
 const MAX_WORDS = 5;
 /**
- * Minimum length of a word prefix. `alone` applies to a search without whole words, and `beside` to a search with whole
- * words. PostgreSQL reads every word with the prefix, so a short prefix costs more than it saves.
+ * Minimum length of a word prefix that a search uses. `alone` applies to a search without whole words, and `beside` to
+ * a search with whole words. PostgreSQL reads every word with the prefix, so a short prefix costs more than it saves.
  */
 const MIN_PREFIX = { alone: 3, beside: 6 };
 /** Maximum length of a word in code points. PostgreSQL accepts words of up to 2,046 bytes. */
@@ -80,8 +80,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. Trigrams of letters are rare enough for a fast search, so a search by words is
- * faster only for patterns with digits.
+ * Returns whether to search by words. A search by words is faster only for patterns with digits. For letters, a trigram
+ * search is fast, because each trigram of letters occurs in few paths.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;

@@ -19,7 +19,10 @@ export const boot = readBoot();
 export interface DatabaseLocation {
   system: string | null;
   database: string;
-  /** OID of a table. Only a dump changes it. Missing in locations that older versions recorded. */
+  /**
+   * OID of a table. The OID changes only if the database is dumped and loaded again. Absent from locations that older
+   * versions recorded.
+   */
   table?: string;
   /** Start time of the database server. The server of a copied database has another start time. */
   started: string;
@@ -32,12 +35,12 @@ export interface DatabaseLocation {
 export interface SiteIdentity {
   identity: string;
   location: DatabaseLocation | null;
-  /** Whether an engine is writing stamps, or the last engine did not shut down cleanly. */
+  /** Whether an engine is writing stamps. Also true if the last engine did not shut down cleanly. */
   isStamping: boolean;
   /** Why no engine may work until a takeover; null if the database is not fenced. */
   fenced: string | null;
   problem: string | null;
-  /** Directories that belong to another Tapegate, as detected by the engines. */
+  /** Directories that belong to another Tapegate, according to the engines' checks. */
   foreign: { path: string; problem: string; isDisk: boolean }[];
   started: string;
   database: string;
@@ -47,8 +50,8 @@ export interface SiteIdentity {
 }
 
 /**
- * Age in seconds beyond which a record of a foreign directory is ignored. Engines renew the record every few seconds
- * (CHECK_MS in restore-area/ownership.ts).
+ * Age in seconds after which Tapegate ignores the record of a foreign directory. Engines renew the record every few
+ * seconds (CHECK_MS in restore-area/ownership.ts).
  */
 const FOREIGN_SECONDS = 60;
 
@@ -90,7 +93,7 @@ export async function readSystem(ctx: Context): Promise<string | null> {
   return rows[0]?.system ?? null;
 }
 
-/** Returns why this Tapegate is fenced, as its engines last recorded; null if it is not fenced. */
+/** Returns the last recorded reason why this Tapegate is fenced; null if this Tapegate is not fenced. */
 export async function readFence(ctx: Context): Promise<string | null> {
   allow(ctx, 'readFence');
   const [row] = await ctx.db.rows<{ reason: string | null }>(

@@ -11,7 +11,8 @@ import type { Context } from './context.js';
 import { atListServer } from './list-server.js';
 
 /**
- * The rows of a list between two keys. An inverted page begins with the last of these rows, and continues backwards.
+ * A page: at most `limit` rows between two keys. An inverted page begins with the last of these rows, and continues
+ * backwards.
  */
 export interface KeyPage<Key> {
   after?: Key | undefined;
@@ -20,7 +21,7 @@ export interface KeyPage<Key> {
   inverted?: boolean;
 }
 
-/** Writes the limit as a literal, because PostgreSQL assumes that a limit in a parameter is a tenth of the list. */
+/** Writes the limit as a literal. If the limit is a parameter, PostgreSQL plans for reading a tenth of the list. */
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
 /** Returns the conditions, order and limit of a page. */
@@ -131,7 +132,7 @@ const COUNTED = 10_000;
 const SAMPLED = 200_000;
 
 /**
- * Counts files exactly if their number is small and PostgreSQL finds them quickly. Otherwise, estimates the number.
+ * Counts files exactly if there are few, and PostgreSQL finds them quickly. Otherwise, estimates the number.
  * @param list.isSecret whether an estimate would reveal hidden files; if true, all files are counted
  */
 export async function estimateFiles(
@@ -161,7 +162,10 @@ const sampleOf = (where: Sql): Sql => {
   return sql`SELECT (count(*) * 100 / ${percent})::float8 AS count FROM tape_file f TABLESAMPLE SYSTEM (${percent}) WHERE ${where}`;
 };
 
-/** Maximum number of prepared statements. Clients choose the page size, which is part of the statement's text. */
+/**
+ * Maximum number of statements to prepare. The number needs a limit, because clients choose the page size, which is
+ * part of a statement's text.
+ */
 const MAX_PREPARED = 200;
 const known = new Set<string>();
 
@@ -187,7 +191,9 @@ export async function readPage<Row extends object>(
   return isFound ? walked : await askAtLength<Row>(ctx, pageOf(list.rows), list.reader);
 }
 
-/** A list within a list, ordered by the integer column `key`. */
+/**
+ * A list that belongs to a parent row, such as the files of a request. The list is ordered by the integer column `key`.
+ */
 interface InnerList {
   table: 'request_file' | 'unresolved_path' | 'request';
   parent: 'request_id' | 'quota_id';
@@ -205,7 +211,7 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** A row of an inner list, with its key. `row` is undefined if the caller may not see the row. */
+/** A row of an inner list, with the row's key. `row` is undefined if the caller may not see the row. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;
@@ -217,7 +223,7 @@ interface FlatItem {
   '#seen': boolean;
 }
 
-/** Reads a page of each parent's inner list with one statement. Omits parents with empty pages. */
+/** Reads a page of the inner list of each parent, with one statement. Omits parents with empty pages. */
 export async function readInnerPages<Row>(
   ctx: Context,
   { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,
@@ -251,8 +257,8 @@ function parentsOf(ids: readonly number[]): Sql {
 
 function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(list.parent), raw(list.key)];
-  // omit absent conditions, so that the planner can use the indexes: these conditions match the index on the ordinals
-  // of request files
+  // add conditions only for the limits that the page has, so that the planner can use the indexes; the first two
+  // conditions match the index on the ordinals of request files
   const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);

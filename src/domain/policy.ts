@@ -103,7 +103,7 @@ export const policy = {
 
 export type Operation = keyof typeof policy;
 
-/** Operations that only read, although their right normally permits changes. */
+/** Operations that change nothing, although they require a right that other operations require for changes. */
 const reading = [
   'estimateRequest',
   'listTokens',
@@ -157,8 +157,8 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
 }
 
 /**
- * A caller, and an object that records read operations that were refused to the caller. Refused changes are recorded by
- * `audited`.
+ * A caller, and a recorder for read operations that the policy refused to the caller. The function `audited` records
+ * refused changes.
  */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 

@@ -18,7 +18,7 @@ const pause = pauseOf(sql`k.failures`);
 
 export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id)`;
 
-/** Returns a text that identifies the set of failing disks. */
+/** Returns the ids of the failing disks as one text, so that callers can detect changes. */
 export async function nameFailing(ctx: Context): Promise<string> {
   const rows = await ctx.db.rows<{ ids: string | null }>(
     sql`SELECT string_agg(g.disk_id::text, ',' ORDER BY g.disk_id) AS ids FROM failing_disk g`,
@@ -32,8 +32,8 @@ export async function suspendDisk(ctx: Context, mountpoint: string, problem: str
 }
 
 /**
- * Suspends a disk that is missing on this host. Does nothing if another host sees the disk, or no marker is recorded
- * for the disk.
+ * Suspends a disk that is missing on this host. Does nothing if another host sees the disk, or if no marker file is
+ * recorded for the disk.
  */
 export async function suspendAbsent(
   ctx: Context,

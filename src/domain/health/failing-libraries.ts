@@ -15,8 +15,8 @@ interface Refusal {
 }
 
 /**
- * Suspends a library that refuses work, until the next attempt. Ignores late reports from drives that mounted their
- * volume before the last pause ended. A drive can take minutes to unmount a volume.
+ * Suspends a library that refuses work. The suspension lasts until the next attempt. Ignores late reports from drives
+ * that mounted their volume before the last pause ended. A drive can take minutes to unmount a volume.
  */
 export async function suspendFailingLibrary(
   ctx: Context,
@@ -29,8 +29,8 @@ export async function suspendFailingLibrary(
 }
 
 /**
- * Records that a drive library failed, until a drive reads from the library again. Does not count as a refusal, so that
- * the pause after the next refusal does not grow.
+ * Records that a drive library failed. The record stays until a drive reads from the library again. The failure does
+ * not count as a refusal, so it does not prolong the pause after the next refusal.
  */
 export async function recordLibraryFailure(
   ctx: Context,

@@ -55,7 +55,10 @@ function isOpen({ driveName, libraryId }: DriveLocation, use: DriveUse): Sql {
     AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
 }
 
-/** Returns SQL text such as `suspended: it squeaks` for a row `alias` of a suspension; NULL if the row is missing. */
+/**
+ * Returns the SQL expression for a text such as `suspended: it squeaks`. `alias` is the alias of a table or view with
+ * the suspension's mode and reason. The text is NULL if there is no suspension.
+ */
 export function suspensionText(alias: string): Sql {
   const [mode, reason] = [raw(`${alias}.mode`), raw(`${alias}.reason`)];
   return sql`(CASE ${mode} WHEN 'DRAINING' THEN 'draining' WHEN 'IMMEDIATE' THEN 'suspended' END || coalesce(': ' || nullif(${reason}, ''), ''))`;
@@ -170,7 +173,10 @@ async function resetFailures(ctx: Context, { kind, name }: SuspensionKey): Promi
   if (forget[kind]) await ctx.db.pool.query(forget[kind]);
 }
 
-/** Makes engines retry a library and its drives immediately after a settings change. Suspensions by operators stay. */
+/**
+ * Makes engines retry a library and its drives immediately after a settings change. Does not end suspensions by
+ * operators.
+ */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
   const isTried = sql`retry_at IS NOT NULL AND (kind = 'LIBRARY' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
@@ -179,7 +185,10 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
   await resetFailures(ctx, { kind: 'LIBRARY', name: library.name });
 }
 
-/** Ends a full disk's pause (health/circuits.ts). @returns the pause, described as a suspension */
+/**
+ * Ends a full disk's pause (health/circuits.ts).
+ * @returns the pause in the form of a suspension; undefined if the disk is not full
+ */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
   const rows = await ctx.db.rows<Suspension>(
     sql`WITH full_disk AS (
@@ -196,8 +205,8 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
 }
 
 /**
- * Ends a suspension, the object's retries, and the pauses of recalls that waited for the object. For a volume, also
- * resets the attempts of its recalls.
+ * Ends a suspension, and cancels the object's next retry. Also ends the pauses of recalls that waited for the object.
+ * For a volume, also resets the attempt counts of its recalls.
  */
 export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
   const audit =

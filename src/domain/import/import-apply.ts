@@ -115,8 +115,8 @@ async function addFresh(tx: Transaction): Promise<number> {
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Adds to the table `fresh` the files that an earlier import withdrew because its list omitted them. Also removes files
- * that are no longer withdrawn, because other imports might have changed the catalogue.
+ * Adds to the table `fresh` the files that an earlier import withdrew because its list omitted them. Removes files from
+ * the table if they are no longer withdrawn, because other imports might have changed the catalogue.
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
   const changed = await tx.query(
@@ -140,12 +140,12 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 }
 
 /**
- * SQL condition that the row `i` describes a copy that another system has restored. Tapegate cannot use that copy, so
- * it records that the file is on tape.
+ * SQL condition that the row `i` describes a copy that another system has restored. Tapegate cannot use that copy, and
+ * therefore records that the file is on tape.
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages between which only engines move files. */
+/** Stages of files on tape. Only engines move files from one of these stages to another. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -232,7 +232,7 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 
 /**
  * SQL condition that the row `i` describes the second copy that the file `f` already has. If true, the import keeps the
- * second copy's error.
+ * error that is recorded for the second copy.
  */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
@@ -357,7 +357,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${hasFirstAsCopy} AND ${hasSameBytes}`,
   );
   const ofFile = sql`o.line = i.line AND f.id = o.id`;
-  // rows that describe only a second copy, which the swap has made the first copy in the catalogue
+  // rows that describe only a second copy: the swap has made this copy the first copy in the catalogue
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id

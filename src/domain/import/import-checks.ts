@@ -61,7 +61,11 @@ export async function refuseChanged(tx: Transaction, expected: readonly Expected
   );
 }
 
-/** Adds unknown volumes to the library that their row names, or else to the first library. @throws ImportError */
+/**
+ * Adds each unknown volume to the library that the volume's row contains. If the row does not contain a library, adds
+ * the volume to the first library.
+ * @throws ImportError
+ */
 export async function addVolumes(tx: Transaction): Promise<void> {
   await lockLibrariesKept(tx);
   await refuseRows<{ line: bigint; library: string; names: string }>(
@@ -123,8 +127,7 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
 }
 
 /**
- * Two paths of which only one can be restored, because `outer` would be both a file and a directory that contains
- * `inner`.
+ * Two paths that cannot both be restored, because `outer` would be both a file and a directory that contains `inner`.
  */
 interface Clash {
   outer: string;
@@ -214,8 +217,8 @@ export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]>
 }
 
 /**
- * Describes one clash between the paths and the catalogue; undefined if no path clashes. The caller must have locked
- * the catalogue.
+ * Returns a description of one clash between the paths and the catalogue; undefined if no path clashes. The caller must
+ * have locked the catalogue.
  */
 export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
   const [clash] = await tx.query<Clash>(clashesOf(paths, 1));

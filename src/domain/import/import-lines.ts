@@ -34,9 +34,12 @@ export class ImportError extends Error {
   }
 }
 
-/** A name that cannot be restored to a disk. */
+/** A file name that is not allowed on restore disks. */
 export interface BadName {
-  /** Valid form of the path, if one exists. Another list might have added a file at the valid path to the catalogue. */
+  /**
+   * Valid form of the path; undefined if there is none. Another list might have added a file with the valid path to the
+   * catalogue.
+   */
   namesake: string | undefined;
 }
 

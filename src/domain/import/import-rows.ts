@@ -50,8 +50,8 @@ export interface CatalogueRow {
   uid?: bigint | null | undefined;
   gid?: bigint | null | undefined;
   /**
-   * Whether the row only reports the valid form of a skipped path. A complete list does not withdraw the file at the
-   * valid path.
+   * Whether this row replaces a skipped row with an invalid path. `path` then contains the valid form of the invalid
+   * path. A complete list does not withdraw the file at this path.
    */
   isNamesake?: boolean;
 }
@@ -93,7 +93,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** The first line of the current row that is not valid UTF-8. */
+  /** The first line that is not valid UTF-8, among the lines of the current row. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {

@@ -51,7 +51,7 @@ function makeDirectoryRow(
 
 /**
  * Output of GNU `find -type f,d -printf '%y %s %T@ %m %U %G %p\n'`: type, bytes, modification time in seconds since
- * 1970, mode, owner, group and path. The type, and also the mode, owner and group, are optional.
+ * 1970, mode, owner, group and path. The type is optional. The mode, owner and group can be omitted together.
  */
 const FIND_LINE =
   /^(?:(?<type>[fd]) )?(?<size>\d+) (?<mtime>-?\d+(?:\.\d+)?) (?:(?<mode>[0-7]{1,4}) (?<uid>\d+) (?<gid>\d+) )?(?<path>.+)$/;

@@ -117,7 +117,7 @@ function decodeKey(key: string): string | undefined {
 
 /**
  * Returns the MD5 checksum of an object, if known. The entity tag is the MD5 checksum if the object was uploaded in one
- * part, and was not encrypted with a KMS key or a customer key.
+ * part without encryption by a KMS key or a customer key.
  */
 function tagOf({ ETag, IsMultipartUploaded, EncryptionStatus }: S3Object): { checksum?: string } {
   const isMd5 = IsMultipartUploaded === 'false' && ['NOT-SSE', 'SSE-S3'].includes(EncryptionStatus ?? '');

@@ -98,7 +98,8 @@ function checkName(given: string): string {
 }
 
 /**
- * Changes a library. Engines use the new settings without a restart, and might repeat reads that are running.
+ * Changes a library. Engines use the new settings without a restart. They might repeat reads that run during the
+ * change.
  * @throws NotFoundError, InvalidInputError
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {

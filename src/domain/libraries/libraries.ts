@@ -40,8 +40,8 @@ export function listLibraries(ctx: Context) {
 }
 
 /**
- * Returns libraries' settings, by library id. Only operators may see the settings, because they show where a site keeps
- * its tapes.
+ * Returns libraries' settings, by library id. Only operators may see the settings, because the settings show where a
+ * site keeps its tapes.
  */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');

@@ -1,12 +1,12 @@
 /**
- * Links at files' archive paths that point to copies in the restore area. A link's row is stored before the link is
- * made, and stays until the link is removed. A copy leaves the restore area only if no link points to it
- * (disks/removals.ts).
+ * Symbolic links at the archive paths of files. Each link points to the file's copy in the restore area. A link's row
+ * is stored before the link is made, and stays until the link is removed. A copy leaves the restore area only if no
+ * link points to it (disks/removals.ts).
  *
  * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
  * (restore-area/links/keeper.ts). An engine's result is recorded only if the row was not marked again in the meantime
- * (column `change`). If a process is paused until its claim on a row has expired, it might later make an unwanted link.
- * Therefore, after all claims have expired, an engine checks again whether each removed link is gone.
+ * (column `change`). If a process is paused until its claim on a row has expired, the process might later make an
+ * unwanted link. Therefore, after all claims have expired, an engine checks again whether each removed link is gone.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -31,8 +31,8 @@ export interface DueLink {
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
   /**
    * Result of an attempt to make or remove a link. `right`: the wanted link is at the path. `gone`: no link is wanted,
-   * and no link is at the path. `forgotten`: the second check of a removed link has found no link. `stuck`: the attempt
-   * failed, and is retried.
+   * and no link is at the path. `forgotten`: the link was removed, and a second check has found no link at the path.
+   * `stuck`: the attempt failed, and will be repeated.
    */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
   problem: string | null;

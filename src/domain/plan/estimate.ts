@@ -68,7 +68,7 @@ interface FileGroup {
   volume: string | null;
   medium: string;
   isMounted: boolean;
-  /** For example `suspended: it squeaks`; null if the volume is in service. */
+  /** Text on the volume's suspension, for example `suspended: it squeaks`; null if the volume is in service. */
   suspension: string | null;
   isOnDisk: boolean;
   isAtPrimaryPath: boolean;
@@ -243,7 +243,7 @@ async function estimateRange(
 }
 
 export interface Price {
-  /** Amount as a number with two to six decimal places. */
+  /** Amount in decimal notation, with two to six decimal places. */
   amount: string;
   /** ISO 4217 code. */
   currency: string;

@@ -26,12 +26,14 @@ export interface PlanDrive {
   library: string;
   contract: LibraryContract;
   isClaimed: boolean;
-  /** Host of the engine that has the lease, if reported. The host is shown only to callers that may see all quotas. */
+  /**
+   * Host of the engine that has leased the drive; null if unknown. Only callers that may see all quotas see the host.
+   */
   host: string | null;
   isOpen: boolean;
   /** Mode of the suspension of the drive or its library; null if both are in service. */
   suspensionMode: SuspensionMode | null;
-  /** Whether the drive's library has failed, and its engine will try the library again. */
+  /** Whether the drive's library has failed, and an engine will try the library again. */
   hasLibraryFailed: boolean;
   volumeId: number | null;
   volume: string | null;
@@ -146,7 +148,9 @@ export function isWorking({ isClaimed, isOpen, hasLibraryFailed }: PlanDrive): b
   return isClaimed && isOpen && !hasLibraryFailed;
 }
 
-/** SQL condition that an engine uses the library `b`, although it may have released all drives after a failure. */
+/**
+ * SQL condition that an engine uses the library `b`. Also true if the engine has released all drives after a failure.
+ */
 const hasEngine = sql`EXISTS (SELECT FROM engine_process e WHERE e.library_id = b.id
   AND ${isRunning(sql`e.asks_until + make_interval(secs => ${KEPT_SECONDS})`)})`;
 

@@ -69,8 +69,8 @@ interface PartRow extends Omit<WaitingPart, 'queuePosition' | 'explanation'> {
 }
 
 /**
- * Reasons for waiting that make the end unpredictable, because the wait ends only after an operator's action or an
- * engine's check.
+ * Reasons for waiting that make the end of a request unpredictable, because the request waits for an operator's action
+ * or an engine's check.
  */
 const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
@@ -97,7 +97,7 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
 
 function explain(reason: WaitingReason, note: string | null): string {
   if (!note) return waitingReasons[reason];
-  // for these reasons, the note already contains the reason
+  // for these two reasons, the note alone already explains the wait
   return reason === 'SPACE' || reason === 'VOLUME_SUSPENDED' ? note : `${waitingReasons[reason]}: ${note}`;
 }
 
@@ -137,7 +137,7 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], hasRoom: boolean):
   };
 }
 
-/** Returns why the end of a request cannot be estimated; undefined if it might be known. */
+/** Returns why the end of a request cannot be estimated; undefined if these rows do not prevent an estimate. */
 function whyUnpredictable(rows: readonly PartRow[], hasRoom: boolean): string | undefined {
   const row = rows.find(({ reason }) => UNPREDICTABLE.has(reason));
   if (!row) return hasRoom ? undefined : NO_ROOM;
@@ -225,8 +225,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
 }
 
 /**
- * Selects changed copies that an engine must check, and the disk's error if the disk is failing. The query has the
- * columns of `readParts`.
+ * Selects the requests' changed copies that an engine must check. If a copy's disk is failing, the row contains the
+ * disk's error. The columns are the same as in the query of `readParts`.
  */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
@@ -319,7 +319,7 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
   await getRequest(ctx, id);
   const ended = new AbortController();
   const finished = untilFinished(ctx, id, signal).finally(() => ended.abort());
-  finished.catch(() => {}); // the promise is awaited below
+  finished.catch(() => {}); // ignored here, because the promise is awaited below
   let last: RequestEnd | undefined;
   for await (const end of pollEnd(ctx, id, AbortSignal.any([signal, ended.signal]))) {
     if (last && !hasMoved(last.end, end)) continue;

@@ -18,7 +18,7 @@ export interface QuotaRow {
   email: string;
 }
 
-/** Returns a user's quota, with additional boolean columns by name. @throws UnknownUserError */
+/** Returns a user's quota. `more` contains further boolean columns to select, by name. @throws UnknownUserError */
 export async function findQuota<Name extends string = never>(
   tx: Transaction,
   user: string,
@@ -36,7 +36,8 @@ export async function findQuota<Name extends string = never>(
 }
 
 /**
- * Returns the quota of a request that is about to change. A quota that the caller may not see counts as missing.
+ * Returns the quota of a request that is about to change. If the caller may not see the quota, reports the user as
+ * unknown.
  * @throws UnknownUserError, WrongQuotaError
  */
 export async function findQuotaOf(
@@ -89,7 +90,9 @@ export interface Charge {
   unresolvedPaths?: number;
 }
 
-/** Subtracts bytes and unknown paths from quotas after requests have ended or files were released. */
+/**
+ * Reduces the used bytes and the numbers of unknown paths of quotas, after requests have ended or files were released.
+ */
 export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
@@ -108,7 +111,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** For each kind of object whose number is limited: its name in messages, and the setting that contains the limit. */
+/** The kinds of objects whose number is limited. Each kind has a name for messages, and a setting with the limit. */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],

@@ -30,8 +30,8 @@ interface SetQuotaInput {
 }
 
 /**
- * Smallest and largest weight of a user. The range is wider than sites need, but excludes weights that are too small to
- * divide by.
+ * Smallest and largest weight of a user. The range is wider than sites need, and excludes weights close to zero,
+ * because Tapegate divides by the weight.
  */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 

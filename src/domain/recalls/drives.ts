@@ -22,7 +22,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Number of consecutive times that engines failed to use the drive. */
+  /** Number of consecutive failures to use the drive, by all engines. */
   failures: number;
 }
 
@@ -159,7 +159,7 @@ export interface EngineProcess {
   weight: number;
 }
 
-/** Time in seconds for which a process's row is kept, if the process has no drive and its drive request has expired. */
+/** Seconds for which Tapegate keeps the row of a process that has no drive and whose drive request has expired. */
 export const KEPT_SECONDS = 60;
 
 /**

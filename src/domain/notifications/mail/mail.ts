@@ -193,7 +193,7 @@ function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
 
-/** Replaces line breaks in a text, and characters that would change how the text is displayed. */
+/** Replaces line breaks, and characters that would change how a text is displayed. */
 const oneLine = printable;
 
 function text(lines: string[]): string {
@@ -201,8 +201,8 @@ function text(lines: string[]): string {
 }
 
 /**
- * Milliseconds to wait for a mail server. RFC 5321, 4.5.3.2, requires 5 minutes for the greeting and 10 minutes after a
- * message.
+ * Milliseconds to wait for a mail server's answers. RFC 5321, 4.5.3.2, requires a client to wait 5 minutes for the
+ * greeting, and 10 minutes for the answer to a message.
  */
 const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 300_000, socketTimeout: 600_000 };
 

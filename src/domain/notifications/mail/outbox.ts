@@ -20,7 +20,8 @@ export interface ClaimedMail
     Pick<Notification, 'deferredSince' | 'deferrals'> {
   isLate: boolean;
   /**
-   * Whether the email announces an expiry that has already passed, or that was postponed after the email was queued.
+   * Whether the email announces an outdated expiry date: the date has passed, or was postponed after the email was
+   * queued.
    */
   isMoot: boolean;
 }
@@ -152,8 +153,8 @@ const MINUTE_SECONDS = 60;
 
 /**
  * Returns SQL for the time at which the rate allows another email: one minute after the oldest of the last `rate`
- * claims. The time is null if the rate allows an email now. Ignores claims much later than `now`, because the clock was
- * set back after these claims. `which` selects the counted emails `m`.
+ * claims. The time is null if the rate allows an email now. Ignores claims with times much later than `now`, because
+ * the clock was set back after these claims. `which` selects the counted emails `m`.
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
   return sql`(SELECT m.claimed_at + interval '1 minute' FROM notification m

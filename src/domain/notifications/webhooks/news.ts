@@ -19,8 +19,8 @@ import { linkToRequest } from '../mail/mail.js';
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
- * SQL condition that a webhook might have to report the event `e`. Includes disabled webhooks, because they might be
- * enabled before the next event.
+ * SQL condition that a webhook might have to report the event `e`. Considers disabled webhooks too, because an operator
+ * or manager might enable them before the next event.
  */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
@@ -60,7 +60,10 @@ interface Request {
   seen: SeenProgress | null;
 }
 
-/** A request's state as last reported to webhooks. If the request was revived, only reports after the revival count. */
+/**
+ * A request's state as last reported to webhooks. If the request was revived, reports from before the revival are
+ * ignored.
+ */
 interface SeenProgress {
   state: RequestState;
   isStarted: boolean;

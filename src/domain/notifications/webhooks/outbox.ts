@@ -16,8 +16,8 @@ const CLAIM_SECONDS = 90;
 export const WEBHOOK_SECONDS = 15;
 
 /**
- * Seconds to wait before a message is sent again, after the first, the second and each later failure. The last value
- * also applies to all further failures.
+ * Seconds to wait before a message is sent again. The first value applies after the first failure, the second after the
+ * second failure, and so on. The last value also applies after all further failures.
  */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /**
@@ -47,7 +47,7 @@ export interface ClaimedMessage
 export type WebhookResult =
   | { state: 'SENT' }
   | { state: 'FAILED'; error: string; retryAfter?: number | undefined }
-  /** The receiver answered that it wants no more messages from the webhook. */
+  /** The receiver answered that the webhook must not send any more messages. */
   | { state: 'GONE'; error: string }
   | { state: 'LEFT' };
 
@@ -59,7 +59,7 @@ const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
       SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' AND m.webhook_id > p.webhook_id ORDER BY m.webhook_id LIMIT 1) o)
   SELECT webhook_id FROM waiting)`;
 
-/** Claims the next due message. Skips the webhooks of the quotas whose ids are in `busy`. */
+/** Claims the next due message. Skips the webhooks of the quotas with ids in `busy`. */
 export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
   const claimedUntil = addSeconds(now, CLAIM_SECONDS);
@@ -112,7 +112,7 @@ async function recordFailedTry(
   const { message, result, isMine } = failed;
   const now = ctx.now();
   const pause = MESSAGE_PAUSES[Math.min(message.attempts, MESSAGE_PAUSES.length - 1)] ?? 0;
-  const { isPlausible } = ctx.db.clock; // do not give up messages while the database's clock is implausible
+  const { isPlausible } = ctx.db.clock; // while the database's clock is implausible, continue to retry old messages
   const isOver =
     isPlausible &&
     message.attempts + 1 >= MESSAGE_TRIES &&

@@ -129,8 +129,8 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
 }
 
 /**
- * Records the current state of live requests as reported, so that a new webhook gets only later changes. Skips requests
- * that another webhook already reports on, because those requests might have unprocessed events.
+ * Records the current state of live requests as already reported, so that a new webhook gets only later changes. Skips
+ * requests that another webhook already reports on, because those requests might have unprocessed events.
  */
 async function beginWatching(tx: Transaction, quotaId: number | null): Promise<void> {
   await tx.query(
@@ -150,8 +150,8 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 interface SetWebhookInput extends Settings {
   id: number;
   /**
-   * Whether the webhook's messages are queued and sent. An update to true also retries messages that are pending or
-   * were given up.
+   * Whether the webhook's messages are queued and sent. Setting the field to true also retries pending messages, and
+   * messages that engines had stopped sending.
    */
   isEnabled?: boolean | null | undefined;
 }
