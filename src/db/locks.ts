@@ -2,7 +2,7 @@
 import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 
-/** Locking clauses at the end of a SELECT, each with its table's usual alias. */
+/** Locking clauses for the end of a SELECT. Each clause contains the usual alias of the table to lock. */
 export const locking = {
   /** Lock for removing the library. */
   library: sql`FOR UPDATE OF b`,

@@ -37,7 +37,8 @@ export const plannedByKeys = () =>
 
 /**
  * Returns a transaction whose later statements look up rows by key. Callers must use the returned transaction instead
- * of `tx`. All its statements are prepared, so a statement's text must not depend on values.
+ * of `tx`. All statements of the returned transaction are prepared, so the text of a statement must not depend on
+ * values.
  */
 export function byKeys(tx: Transaction): Transaction {
   tx.send(plannedByKeys());

@@ -33,13 +33,15 @@ export interface Database {
   /** Connections for imports. Queries are not pipelined, because imports use COPY. */
   importPool: pg.Pool;
   longReads: LongReads;
-  /** Limiter for main-pool queries that try to read a list within a second. */
+  /** Limiter for queries in the main pool that try to read a list within a second. */
   shortReads: LongReads;
-  /** Limiter for main-pool transactions that wait for the catalogue's lock. */
+  /** Limiter for transactions in the main pool that wait for the catalogue's lock. */
   takers: LongReads;
-  /** Limiter for main-pool transactions that might wait a long time for a lock other than the catalogue's. */
+  /**
+   * Limiter for transactions in the main pool that might wait a long time for a lock other than the catalogue's lock.
+   */
   changers: LongReads;
-  /** Limiter for main-pool transactions that never wait a long time for a lock. */
+  /** Limiter for transactions in the main pool that never wait a long time for a lock. */
   keepers: LongReads;
   /** Limiter for GraphQL queries. */
   queries: LongReads;
@@ -54,10 +56,10 @@ export interface Database {
   prisma: PrismaClient;
   pulse: Pulse;
   clock: DatabaseClock;
-  /** Class for connections outside the pools. Pass `config` to its constructor. */
+  /** Class for connections outside the pools. Callers pass `config` to the constructor. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
-  /** Rejects, after this call, connections to a database with a different identity. */
+  /** Remembers the database's identity. Later connections to a database with a different identity are rejected. */
   keepDatabase(): Promise<void>;
   /** Closes all connections. Returns within seconds even if the database does not answer. */
   close(): Promise<void>;
@@ -198,7 +200,8 @@ function createLimiters(connections: number, streams: number, options: DatabaseO
   const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // lists get half of the connections, so that other work never waits for lists
   const half = Math.max(Math.ceil(connections / 2), 1);
-  // slow changes get two thirds of the connections, and quick changes a fifth, so that reads never wait for changes
+  // slow changes use at most two thirds of the connections, and quick changes at most a fifth, so that reads never wait
+  // for changes
   const part = (parts: number) => Math.max(Math.floor(connections / parts), 1);
   const changes = { ...common, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes' };
   return {

@@ -63,7 +63,7 @@ export class Pulse {
 
   /**
    * Checks the database now, and then periodically.
-   * @throws the reason why the database does not answer
+   * @throws Error that says why the database does not answer
    */
   async start(): Promise<void> {
     // check several times, because the fastest answer gives the most exact time

@@ -11,10 +11,7 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /**
-   * The value that Tapegate overwrites; other values stay unchanged. If `replaces` is undefined, Tapegate overwrites
-   * any value.
-   */
+  /** The only value that Tapegate overwrites. If `replaces` is undefined, Tapegate overwrites any value. */
   replaces?: string;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Represents SQL as a value: text and its parameters, composed of smaller fragments. Prisma reads rows whose ids are
- * known, and writes single rows if no other transaction can interfere. Tapegate uses SQL for all other work.
+ * Represents SQL as a value: text and its parameters, composed of smaller fragments. Tapegate uses Prisma to read rows
+ * by id, and to write single rows if no other transaction can interfere. All other work uses this module.
  */
 import { Prisma } from '../generated/prisma/client.js';
 

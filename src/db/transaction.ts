@@ -28,7 +28,10 @@ export interface TransactionRun {
 
 interface TransactionObserver {
   onBegin(run: TransactionRun): void;
-  /** Whether the observer itself runs statements. If so, the transaction's statements do not share round trips. */
+  /**
+   * Whether the observer itself runs statements. If so, the transaction waits for each answer before it sends the next
+   * statement.
+   */
   asks?: boolean;
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
 }
@@ -69,7 +72,10 @@ const longTransactions: ReadonlySet<string> = new Set([
 const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
 const ROLLBACK = raw('ROLLBACK');
-/** Limits lock waits to the connection's statement limit, and raises the statement limit to one hour. */
+/**
+ * Limits lock waits to the connection's time limit for statements, and then raises the time limit for statements to one
+ * hour.
+ */
 const lengthen = () =>
   prepared(
     sql`SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`,
@@ -173,7 +179,7 @@ class TransactionSession {
   }
 
   send(statement: Sql): void {
-    this.ask(statement).catch(() => {}); // ignored, because `failure` records the error
+    this.ask(statement).catch(() => {}); // ignored here, because `failure` records the error
   }
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {

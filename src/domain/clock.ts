@@ -1,9 +1,9 @@
 /**
  * Watches the database server's clock. Each process compares the time that passes on the server's clock with the time
  * that passes on its host (db/clock.ts). If the server's clock jumps, all processes continue from the time before the
- * jump, and the clock is suspended (a suspension of kind CLOCK). While the clock is suspended, no job deletes files or
- * ends requests by age. The suspension ends when the clock has been steady for some minutes, or when an operator
- * resumes the clock.
+ * jump. The jump also suspends the clock (a suspension of kind CLOCK). While the clock is suspended, no job deletes
+ * files or ends requests by age. The suspension ends when the clock has been steady for some minutes, or when an
+ * operator resumes the clock.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -202,8 +202,8 @@ export class ClockWatch {
 
   private async record(own: ClockReading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
-    // after the server's clock has jumped, do not store the host's time, because the host's clock might have jumped as
-    // well
+    // after a jump of the server's clock, do not store the time on the host's clock, because that clock might also have
+    // jumped
     const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
     const now = this.ctx.db.clock.now();
     await this.ctx.db.pool.query(

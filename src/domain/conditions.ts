@@ -17,9 +17,9 @@ export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 
 export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
- * Returns an SQL expression for the folded form of a path, which is used to compare paths. If any file system treats
- * two paths as the same, their folded paths are equal. If two different paths have equal folded paths, Tapegate stores
- * one of the copies at another path.
+ * Returns an SQL expression for the folded form of a path, which is used to compare paths. If a file system treats two
+ * paths as the same, the paths' folded forms are equal. If two different paths have the same folded form, Tapegate
+ * stores one of the two copies at another path.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
@@ -38,8 +38,8 @@ export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
 
 /**
- * SQL condition that the file `f` is withdrawn, and is either purged or only on tape. Requests for the file fail, but a
- * running recall continues.
+ * SQL condition that the file `f` is withdrawn, and was also purged or is stored only on tape. Requests for the file
+ * fail, but a running recall continues.
  */
 export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.purged_at IS NOT NULL))`;
 

@@ -32,7 +32,7 @@ export interface LocatedCopy {
   path: string;
 }
 
-/** Checks copies on this host's restore disks (src/restore-area/copies/missing.ts). */
+/** Functions that check copies on this host's restore disks (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
    * Returns the copies for which no regular file exists at their path. If a disk is absent or does not answer, its

@@ -14,7 +14,8 @@ interface Times {
   key: Sql;
   thing: Sql;
   /**
-   * Columns that contain times. For each column, the longest plausible interval between now and a time in the column.
+   * Columns that contain times. Each column has a limit: the longest plausible interval between now and a time in the
+   * column.
    */
   columns: readonly [name: string, most: string][];
   which?: Sql;

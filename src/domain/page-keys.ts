@@ -257,7 +257,7 @@ function parentsOf(ids: readonly number[]): Sql {
 
 function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(list.parent), raw(list.key)];
-  // add conditions only for the limits that the page has, so that the planner can use the indexes; the first two
+  // add the optional conditions only if they are needed, so that the planner can use the indexes; the first two
   // conditions match the index on the ordinals of request files
   const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);

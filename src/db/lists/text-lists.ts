@@ -29,11 +29,11 @@ interface TextList {
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
-/** The rows' JSON in UTF-8, separated by commas. A buffer can end in the middle of a row. */
+/** The rows as JSON in UTF-8, separated by commas. A buffer can end in the middle of a row. */
 export type TextPages = Paced<Buffer[]>;
 
 /**
- * Calls `consume` with the number of rows in a list, and with the rows as JSON. `consume` can read slowly.
+ * Calls `consume` with the number of rows, and with the rows as JSON. The function `consume` may read the rows slowly.
  * @throws UnavailableError if the list limiter does not have a free slot for the caller
  */
 export async function readTextList<T>(

@@ -22,10 +22,12 @@ const columns = raw('id, prefix, action, kind, name');
 
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text AS notified`;
 
-/** Returns a directory as path rules store it: without a trailing slash, and empty for `/`. */
+/** Returns a directory in the form in which path rules store it: without a trailing slash, and empty for `/`. */
 const storedPrefix = (directory: string): string => directory.replace(/\/$/, '');
 
-/** Returns a directory as lists and the audit show it: without a trailing slash, but `/` for the root. */
+/**
+ * Returns a directory in the form in which lists and the audit show it: without a trailing slash, but `/` for the root.
+ */
 export const shownDirectory = (directory: string): string => storedPrefix(directory) || '/';
 
 /** @throws InvalidInputError */

@@ -61,7 +61,7 @@ export function isAllowedIn(action: PathAction): Sql {
 
 /**
  * Returns the SQL condition that the caller may see the file `f` in a visible request. Owners see all files of their
- * requests. A caller that may see all requests sees only the files that the caller may list.
+ * requests. Callers that may see all requests still see only the files that they may list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;

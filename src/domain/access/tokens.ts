@@ -54,7 +54,10 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
   return { token, secret };
 }
 
-/** Maximum number of quotas that a token may list. Each request made with a token reads all of the token's quotas. */
+/**
+ * Maximum number of quotas that a token gives access to. The number needs a limit, because each request with a token
+ * reads all of the token's quotas.
+ */
 const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */

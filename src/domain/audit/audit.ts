@@ -29,7 +29,7 @@ export type AuditKind =
 export interface AuditedAction {
   operation: string;
   kind: AuditKind;
-  /** Id or name of the object; for the kind FILES, the text used to search for files. Empty if unknown. */
+  /** Id or name of the object. For the kind FILES, the text that selects the files. Empty if the object is unknown. */
   object: string | number;
   given?: object | undefined;
 }
@@ -145,7 +145,7 @@ interface Repeats {
 
 /**
  * Records refused actions in the audit. In each minute, the first refusal for a caller, operation and error code gets
- * an audit row immediately. At the end of the minute, one more row records the number of repeated refusals. If the
+ * an audit row immediately. At the end of the minute, one more row records the number of further refusals. If the
  * process is killed, the counts for the last minute are lost.
  */
 export class Refusals {

@@ -22,8 +22,8 @@ import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from '
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /**
- * Operations for which `audited` does not take a limiter slot. Some take slots themselves; the others do not lock rows
- * that other operations need.
+ * Operations for which `audited` does not take a limiter slot. Some of these operations take slots themselves. The
+ * others do not lock rows that other operations need.
  */
 const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'createRequest',
@@ -40,7 +40,9 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'revokeToken',
 ]);
 
-/** Operations that never wait a long time for a lock. Imports and new requests lock the same rows only briefly. */
+/**
+ * Operations that never wait a long time for a lock, because imports and new requests lock the same rows only briefly.
+ */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',

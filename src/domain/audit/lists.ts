@@ -7,7 +7,7 @@ import { keyedList } from '../page-keys.js';
 import { allow, policy } from '../policy.js';
 import type { AuditKind } from './audit.js';
 
-/** Filters for audit rows. An absent or empty field matches all rows. */
+/** Filters for audit rows. A filter that is absent or empty matches all rows. */
 interface ListAuditInput {
   who?: string | null | undefined;
   operation?: string | null | undefined;

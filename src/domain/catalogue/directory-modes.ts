@@ -19,14 +19,14 @@ export type Access = Omit<DirectoryMode, 'path'>;
 export const DIRECTORY_MODE = 0o750;
 
 /**
- * Directory on a restore disk for copies that cannot be stored at their logical path, for example because a renamed
- * file's copy is at that path. The name of each subdirectory begins with a file id.
+ * Directory on a restore disk for copies that cannot be stored at their logical path. For example, the copy of a
+ * renamed file might still be at that path. The name of each subdirectory begins with a file id.
  */
 export const RENAMED = '/.tapegate-renamed';
 
 /**
- * Records the modes of archived directories. If a directory is already recorded, keeps only the permissions that both
- * modes grant, because two trees can be archived to the same path.
+ * Records the modes of archived directories. If a directory already has a recorded mode, keeps only the permissions
+ * that both modes grant. Two trees can be archived to the same path.
  * @param prefix logical path of the archived tree. Unrecorded directories above the tree get the tree's mode and group,
  * unless they contain files outside the tree.
  */
@@ -71,7 +71,9 @@ export async function readDirectoryModes(ctx: Context, paths: readonly string[])
 
 const isBelow = (path: string, dir: string): boolean => `${path}/`.startsWith(`${dir}/`);
 
-/** Returns the mode and group of a directory at or below RENAMED. All users may pass through RENAMED itself. */
+/**
+ * Returns the mode and group of a directory at or below RENAMED. All users may enter RENAMED itself, but not list it.
+ */
 async function readRenamed(ctx: Context, path: string): Promise<Access | undefined> {
   if (path === RENAMED) return { mode: 0o711, gid: null };
   const fileId = /^\d+/.exec(path.slice(RENAMED.length + 1))?.[0] ?? null;

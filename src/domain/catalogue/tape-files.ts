@@ -50,8 +50,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   const filter = filterOf(input);
   const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
   const rows = sql`tape_file f WHERE ${where}`;
-  // without a filter, subtract the number of withdrawn files from the number of all files, because each of these two
-  // counts reads only an index
+  // without a filter, subtract the withdrawn files from all files, because both can be counted by reading only an index
   const isAll = !input.match && !input.stages && !input.withdrawn;
   const counted = isAll
     ? {
@@ -148,8 +147,8 @@ interface KnownPosition {
 }
 
 /**
- * Finds files by their paths in the library. If two files have the same path in the library, returns the file on
- * `volume`. If this rule does not decide, returns the file that was renamed in the catalogue.
+ * Finds files by their paths in the library. If several files have the same path in the library, prefers a file on
+ * `volume`, and then a file that was renamed in the catalogue.
  */
 export async function readPositions(
   ctx: Context,

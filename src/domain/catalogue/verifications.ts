@@ -136,9 +136,7 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 
 interface VerifyAgainInput {
   match: string;
-  /**
-   * Whether to also verify copies in staging libraries that were never verified. Staging those copies might cost money.
-   */
+  /** Whether to also verify the never-verified copies in staging libraries. Staging these copies might cost money. */
   staged?: boolean | null | undefined;
 }
 

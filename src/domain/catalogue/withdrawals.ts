@@ -155,7 +155,7 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await storeJoining(ctx, tx);
 }
 
-/** Declares that an import lists all files below a prefix. The import withdraws the files that the list omits. */
+/** Options of an import that lists all files below a prefix. The import withdraws the files that the list omits. */
 export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
@@ -164,7 +164,8 @@ export interface Complete {
 }
 
 /**
- * Default for the maximum percentage of withdrawn files. A list that omits more files is probably truncated or wrong.
+ * Default for the maximum percentage of files that an import withdraws. A list that omits more files is probably
+ * truncated or wrong.
  */
 const MOST_PERCENT = 5;
 

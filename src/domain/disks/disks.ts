@@ -105,10 +105,12 @@ function liesIn(inner: string, outer: string): boolean {
 
 const isSuspended = sql`EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)`;
 
-/** SQL condition that disk `k` has no room left. @param free free bytes of its file system, or null */
+/** SQL condition that disk `k` has no room left. @param free free bytes of the disk's file system; null if unknown */
 const hasNoRoom = (free: Sql): Sql => sql`least(k.size - k.used, ${free}) <= k.reserved`;
 
-/** SQL condition that a recall waits for room although disk `k` is in service, so the recall does not fit on the disk. */
+/**
+ * SQL condition that disk `k` is in service, and a recall still waits for room, so the recall does not fit on the disk.
+ */
 const isTooSmall: Sql = sql`(NOT ${isSuspended} AND EXISTS (SELECT FROM recall c WHERE ${needsRoom}))`;
 
 /** SQL condition that disk `k` has no room, or too little room for a waiting recall. */
@@ -185,8 +187,8 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 }
 
 /**
- * Returns a file system's free bytes minus all reservations. A running recall reserves its file's whole size, because
- * all of the bytes might still be unwritten.
+ * Returns a file system's free bytes minus all reservations. A running recall reserves the whole size of its file,
+ * because possibly none of the bytes have been written yet.
  */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
@@ -203,7 +205,9 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
  */
 export interface DiskMeasurement {
   free: bigint | null;
-  /** Problem with the disk, shown to users. A full disk has a problem even if its file system has free space. */
+  /**
+   * Problem with the disk, shown to users. Being full is also a problem, even if the disk's file system has free space.
+   */
   problem: string | null;
 }
 

@@ -42,7 +42,7 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
 
 /**
  * Records whether two names that differ only in case or Unicode normalisation denote the same file on a disk. If so,
- * also records the folded paths of the disk's copies.
+ * also records the copies' folded paths, which do not distinguish such names.
  */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
   const isThere = sql`(f.disk_id = ${diskId} OR f.changed_disk_id = ${diskId}

@@ -1,5 +1,5 @@
 /**
- * Removes copies from the restore area when no live request needs them any more:
+ * Removes copies from the restore area when no live request needs them any more. A removal has three steps:
  * - The file moves to the stage ONTAPE, while its row still records the copy (`disk_id`).
  * - An engine removes the copy from the disk.
  * - The copy's record is deleted, unless the file's row has changed since the engine read it.
@@ -84,8 +84,8 @@ export async function readUnheld(
 const MARKED = 10_000;
 
 /**
- * If all of a request's released files have left the restore area, records this in the request. If the request has
- * ended, also marks its request files as ended, so that lookups of live requests skip them.
+ * Checks whether all of a request's released files have left the restore area, and if so, records this in the request.
+ * If the request has ended, also marks its request files as ended, so that lookups of live requests skip them.
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   await markEnded(ctx, requestId);
@@ -324,8 +324,8 @@ export interface ChangedCopy {
  */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether another program wrote the file at the copy's path. The file has the same bytes as the file on tape, until
-   * its mtime or ctime changes.
+   * Whether another program wrote the file at the copy's path. Such a file has the same bytes as the file on tape,
+   * unless its mtime or ctime changes later.
    */
   isForeign: boolean;
 }

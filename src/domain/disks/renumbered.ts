@@ -29,9 +29,9 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 }
 
 /**
- * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have found all recorded
- * copies on the disk. If the marker file is new, engines test again whether the disk ignores case or Unicode
- * normalisation in names.
+ * Records the identity of a disk's marker file, and ends the comparison of the disk's copies. The caller must have
+ * found all recorded copies on the disk. If the marker file is new, engines test again whether the disk ignores case or
+ * Unicode normalisation in names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(

@@ -50,7 +50,10 @@ interface Candidate extends DiskRow {
   /** Free and reserved bytes of the disk's file system. Disks on the same file system share one object. */
   fileSystem: FileSystemRoom | undefined;
   problem: string | undefined;
-  /** Whether the disk has a problem, other than lack of room, that might end without an operator's action. */
+  /**
+   * Whether the disk has a temporary problem, which might end without an operator's action. Lack of room does not
+   * count.
+   */
   isAway: boolean;
   /** Whether the disk is missing on this host, but another host has recently measured it. */
   isElsewhere: boolean;
@@ -93,8 +96,8 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 }
 
 /**
- * Reserves room on a disk for each recall. If no disk has room, the recall stays in the queue with an error that
- * describes each disk's limits. The measurements `seen` must have been made before the transaction began.
+ * Reserves room on a disk for each recall. If no disk has room for a recall, the recall stays in the queue, with an
+ * error that describes each disk's limits. The measurements `seen` must have been made before the transaction began.
  */
 export async function reserve<R extends Unplaced>(
   ctx: Context,

@@ -1,6 +1,6 @@
 /**
- * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. A job examines a stale
- * file on disk before removing it, so that the job never removes a different file at the same path.
+ * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. Before a job removes a
+ * stale file, the job examines the file on disk. The job therefore never removes a different file at the same path.
  */
 
 import { type Sql, sql } from '../../db/sql.js';

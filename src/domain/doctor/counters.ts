@@ -97,10 +97,7 @@ const requestState: RepairableKind = {
     }),
 };
 
-/**
- * Kinds of findings, in the order in which they are repaired. No repair may depend on a counter that a later repair
- * corrects.
- */
+/** Kinds of findings, in the order of their repairs. No repair may depend on a counter that a later repair corrects. */
 export const counterKinds: readonly RepairableKind[] = [
   diskUsed,
   diskReserved,

@@ -1,4 +1,4 @@
-/** Findings of `tapegate doctor`, with the expected and the actual state. */
+/** Findings of `tapegate doctor`. Each finding contains the expected and the actual state. */
 
 import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
@@ -80,7 +80,7 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
   return new Set(rows.map(({ key }) => key));
 }
 
-/** Counts the checked rows. The count shows users that the check did not run on an empty database. */
+/** Counts the checked rows. The count shows users whether the check ran on an empty database. */
 export const examined = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 

@@ -17,14 +17,14 @@ import type { RepairableKind } from './findings.js';
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
 
 /**
- * SQL condition that the recall `c` has no disk, or that its drive `d` is no longer held in the epoch in which the
- * recall began.
+ * SQL condition that the recall `c` has no disk, or that its drive `d` was released or claimed again after the recall
+ * began.
  */
 const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FROM c.epoch OR d.lease_until IS NULL)`;
 const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
 
 /**
- * Finds running recalls that do not have a disk, or whose drive is not held by any engine. If the drive's lease has
+ * Finds running recalls that do not have a disk, or whose drive is not leased by any engine. If the drive's lease has
  * expired, an engine must recover the drive before the repair (engine/drive/drive.ts).
  */
 export const recallLost: RepairableKind = {

@@ -24,8 +24,8 @@ export interface Adoption extends NewCopy {
 }
 
 /**
- * Records files on disk as copies of catalogue files. If a copy was recorded as changed, its catalogue file becomes
- * RESTORED. If the catalogue file is ONTAPE, an engine later removes the new copy.
+ * Records files on disk as copies of catalogue files. If a copy was recorded as changed, the catalogue file becomes
+ * RESTORED. If the catalogue file is ONTAPE, an engine later removes the recorded copy from the disk.
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
   const fileIds = all.map(({ fileId }) => fileId);
@@ -84,7 +84,7 @@ export const restoredUnheld: FindingKind = {
 
 export interface PathRecord {
   fileId: bigint;
-  /** Path of the file below a mount point. */
+  /** Path of the file, relative to the mount point. */
   path: string;
   stage: Stage;
   size: bigint;

@@ -121,7 +121,8 @@ function startOfWalk(after: FindingCursor | undefined): [index: number, key: big
 }
 
 /**
- * @returns undefined if the reader disconnected during a repair. Earlier repairs in the same call are still audited.
+ * @returns undefined if the reader disconnected during a repair. The repairs that the call has completed are still
+ * audited.
  */
 async function examineKind(
   ctx: Context,

@@ -1,7 +1,7 @@
 /**
- * Circuit breakers. After a failure of a volume, library or disk, engines do not use the failed object during a pause.
- * The pause grows with each further failure. All engines share the failures and pauses, which are stored in the
- * database.
+ * Implements circuit breakers. After a volume, library or disk has failed, engines do not use the failed object during
+ * a pause. The pause grows with each further failure. All engines share the failures and pauses, which are stored in
+ * the database.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -68,7 +68,7 @@ export async function countFailures(ctx: Context, { of, id }: Circuit): Promise<
   return rows[0]?.failures ?? 0;
 }
 
-/** Records a failure. If `isCounted` is false, the next pause does not grow. */
+/** Records a failure. If `isCounted` is false, the failure does not prolong the next pause. */
 export async function openCircuit(
   ctx: Context,
   { of, id }: Circuit,
@@ -108,8 +108,8 @@ export function describeFull(reason: string): string {
 
 /**
  * Records that a disk rejects data, although the disk might report free space. Engines do not put new files on the disk
- * until a pause ends, a copy leaves the disk, or an operator runs `disk add` or `resume`. If several running recalls
- * report that the disk is full, only one report starts a pause.
+ * during a pause. The pause ends early if a copy leaves the disk, or if an operator runs `disk add` or `resume`. If
+ * several running recalls report that the disk is full, only one report starts a pause.
  */
 export async function recordFullDisk(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];

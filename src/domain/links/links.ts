@@ -233,8 +233,8 @@ export async function readLinks(ctx: Context, page: { after: bigint; limit: numb
 }
 
 /**
- * Returns the change numbers of links by file id. A change number grows when the link's row is marked, but not when a
- * failed attempt is retried.
+ * Returns the change numbers of links by file id. Marking a link's row increases the link's change number. Retrying a
+ * failed attempt does not change the number.
  */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();

@@ -54,8 +54,8 @@ export interface Waiting {
   queuePosition: number | null;
   parts: WaitingPart[];
   /**
-   * Estimated end of the request; undefined if unknown. `endUnknown` says why, for example because part of the request
-   * is suspended, no disk has room, no engine runs, or an engine must check a copy.
+   * Estimated end of the request; undefined if unknown. `endUnknown` gives the reason, for example that no disk has
+   * room, or that no engine is running.
    */
   end: EndRange | undefined;
   endUnknown: string | undefined;
@@ -137,7 +137,7 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], hasRoom: boolean):
   };
 }
 
-/** Returns why the end of a request cannot be estimated; undefined if these rows do not prevent an estimate. */
+/** Returns why the end of a request cannot be estimated; undefined if the waiting files do not prevent an estimate. */
 function whyUnpredictable(rows: readonly PartRow[], hasRoom: boolean): string | undefined {
   const row = rows.find(({ reason }) => UNPREDICTABLE.has(reason));
   if (!row) return hasRoom ? undefined : NO_ROOM;
@@ -310,8 +310,8 @@ export interface RequestEnd {
 const POLL_MS = 10_000;
 
 /**
- * Yields the estimated range of a request's end, and a new range whenever the planned end leaves the last range. Stops
- * when the request has finished.
+ * Yields the time range in which a request is expected to end. Yields a new range whenever the planned end is outside
+ * the last range. Stops when the request has finished.
  * @throws NotFoundError
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {

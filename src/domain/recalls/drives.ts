@@ -22,7 +22,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Number of consecutive failures to use the drive, by all engines. */
+  /** Number of consecutive failed attempts of engines to use the drive. */
   failures: number;
 }
 
@@ -190,8 +190,8 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns a library's drives, and the other engines that request drives in the library. If no other engine requests a
- * drive, the returned list of drives is empty.
+ * Returns a library's drives, and the other engines that request drives in the library. If there are no such engines,
+ * the list of drives is empty.
  */
 export async function readDrivesAndAskers(
   ctx: Context,

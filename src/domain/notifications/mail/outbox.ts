@@ -175,8 +175,8 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /**
- * Returns the quota whose next email is to be sent; undefined if no email may be sent now. Until the transaction ends,
- * no other process can choose a quota.
+ * Chooses the user who gets the next email, and returns the user's quota. Returns undefined if no email may be sent
+ * now. Until the transaction ends, no other process can choose a quota.
  */
 async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
