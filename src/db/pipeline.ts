@@ -15,8 +15,8 @@ type Settings = Readonly<Record<string, string>>;
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
 /**
- * Settings that make PostgreSQL read rows through an index, on one core. With a wrong estimate, the planner might start
- * parallel workers, which takes a hundred times as long as reading ten rows.
+ * Settings that make PostgreSQL read rows through an index, on one core. If its estimate is wrong, the planner might
+ * start parallel workers. Starting them takes a hundred times as long as reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 

@@ -83,8 +83,8 @@ export interface DatabaseOptions {
 }
 
 /**
- * Milliseconds without a statement after which a stalled process loses its open transaction and its locks. This limit
- * does not apply to list streams, because a client might read slowly.
+ * Milliseconds without a statement after which the server ends an open transaction of a stalled process, and releases
+ * the transaction's locks. This limit does not apply to list streams, because a client might read slowly.
  */
 const STANDSTILL_MS = 60_000;
 

@@ -15,8 +15,8 @@ const MAX_NAMES = 500;
 const names = new Map<string, string>();
 
 /**
- * Gives the statement a name, and returns the statement. The name has no effect if the statement becomes part of
- * another statement.
+ * Returns the statement with a name under which connections prepare it. If the statement becomes part of another
+ * statement, the name has no effect.
  */
 export function prepared(statement: Sql): Sql {
   if (statement instanceof Statement) statement.name = nameOf(statement.text);

@@ -102,7 +102,8 @@ export const requiredSettings: readonly SessionSetting[] = [
 const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
 
 /**
- * Splits a connection's configuration into a configuration without settings, and a statement that applies the settings.
+ * Splits a connection's configuration into two parts: a configuration without session settings, and a statement that
+ * applies the session settings.
  * @param config configuration for `pg.Client`; options such as `statement_timeout` count as required settings
  */
 export function withSettings(config: pg.ClientConfig = {}): {
@@ -150,8 +151,8 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
 
 /**
  * Returns the SQL that applies the settings, as one message. The SQL sets the isolation level, because a standby
- * refuses a SELECT at level `serializable`. The SQL names each function's schema, because a `search_path` could
- * substitute other functions.
+ * refuses a SELECT at level `serializable`. The SQL qualifies each function with its schema, because a `search_path`
+ * could substitute other functions.
  */
 function statementOf(list: readonly SessionSetting[]): string {
   const rows = list.map(({ name, value, replaces }) => {

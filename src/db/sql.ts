@@ -1,6 +1,7 @@
 /**
- * Represents SQL as a value: text and its parameters, composed of smaller fragments. Tapegate uses Prisma to read rows
- * by id, and to write single rows if no other transaction can interfere. All other work uses this module.
+ * Represents SQL as values. A value contains text and parameters, and can be composed of smaller fragments. Tapegate
+ * uses Prisma to read rows by id, and to write single rows if no other transaction can interfere. All other work uses
+ * this module.
  */
 import { Prisma } from '../generated/prisma/client.js';
 

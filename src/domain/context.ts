@@ -35,8 +35,8 @@ export interface LocatedCopy {
 /** Functions that check copies on this host's restore disks (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
-   * Returns the copies for which no regular file exists at their path. If a disk is absent or does not answer, its
-   * copies do not count as missing.
+   * Returns the copies for which no regular file exists at their path. Does not return copies on a disk that is absent
+   * or does not answer.
    */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
 }

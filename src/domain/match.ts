@@ -89,7 +89,7 @@ function isBetterByWords(cut: string, words: readonly string[]): boolean {
   return left < 3 || (words.some((word) => /\d/.test(word)) && words.some((word) => word.length >= left));
 }
 
-/** Estimates how rare a word is: a date or number is in few paths, a directory name in many. */
+/** Estimates how rare a word is. A date or a number occurs in few paths, and a directory name in many paths. */
 function rarityOf(word: string): number {
   return word.length + 4 * word.replace(/\D/g, '').length;
 }

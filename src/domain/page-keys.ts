@@ -177,8 +177,8 @@ function preparedPage(statement: Sql): Sql {
 
 /**
  * Reads the rows of a page by key with one statement.
- * @param list.walk a faster query, tried first. The query `walk` returns no rows if the caller may not see all of the
- * page's rows.
+ * @param list.walk a faster query, tried first. If the caller may not see some rows of the page, the query `walk`
+ * returns no rows.
  */
 export async function readPage<Row extends object>(
   ctx: Context,

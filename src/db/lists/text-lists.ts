@@ -16,7 +16,7 @@ interface TextList {
   order: Sql;
   /**
    * A faster variant of `rows` without access checks, for callers that may see all rows. `isFree` is the SQL condition
-   * that the caller may see all rows. If the condition is false, the variant returns no rows.
+   * that the caller may see all rows. If this condition is false, the faster variant returns no rows.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if only a few rows match. */

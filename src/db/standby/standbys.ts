@@ -1,5 +1,5 @@
 /**
- * Reads lists from the standbys that TAPEGATE_DATABASE_READ_URL names. A standby serves a list only if it has all
+ * Reads lists from the standbys in the setting TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all
  * changes that were committed before the client's request. Otherwise, the primary serves the list.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -54,7 +54,7 @@ export class Standbys {
   }
 
   /**
-   * Returns the next usable standby. The standbys take turns. Returns undefined if no standby is usable, or if the
+   * Returns the next usable standby. Chooses the standbys in turn. Returns undefined if no standby is usable, or if the
    * chosen standby does not receive all committed changes in time.
    */
   async choose(): Promise<Standby | undefined> {

@@ -14,7 +14,7 @@ const KEPT_DAYS = 90;
 export interface CountedUses {
   endpoint: string;
   address: string;
-  /** User name that the caller sent, whether or not the user exists; empty if the caller did not send a name. */
+  /** User name that the caller sent; empty if the caller did not send a name. The user might not exist. */
   user: string;
   uses: number;
   refused: number;

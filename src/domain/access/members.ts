@@ -99,7 +99,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
   });
 }
 
-/** Returns each quota's members, by quota id. Users come before groups, and both are ordered by name. */
+/** Returns each quota's members, by quota id. Users come before groups. Users and groups are each ordered by name. */
 export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
   const rows = await ctx.db.rows<Member & { id: number }>(
     sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,

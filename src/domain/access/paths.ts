@@ -28,8 +28,8 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
 }
 
 /**
- * SQL condition that there are no path rules. Queries check this condition first, because even planning a call to
- * `path_allowed` takes as long as a lookup.
+ * SQL condition that there are no path rules. Queries check this condition first. Otherwise, even planning the call of
+ * `path_allowed` would take as long as a lookup.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
@@ -51,8 +51,8 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 }
 
 /**
- * Returns the SQL condition that the path rules for the request `r` allow the action on the file `f`. Used for files
- * that join a request later, and for a request's emails.
+ * Returns the SQL condition that the path rules for the request `r` allow the action on the file `f`. Callers use this
+ * condition for files that join the request later, and for the request's emails.
  */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}

@@ -64,7 +64,7 @@ const MAX_QUOTAS = 1000;
 function checkToken(input: CreateTokenInput, now: string) {
   const name = checkCallerName('name', input.name);
   checkOneOf('role', input.role, TokenRole);
-  // an operator's token is allowed to have the reserved name `operator`
+  // the reserved name `operator` is allowed for an operator's token
   if (isReserved(name) && !(name === 'operator' && input.role === 'OPERATOR'))
     throw new InvalidInputError('name', `must not be a reserved name: ${quote(name)}`);
   if (name.includes(':')) throw new InvalidInputError('name', `must not contain a colon: ${quote(name)}`);

@@ -56,7 +56,10 @@ function storable(text: string): string {
   return text.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
-/** Names of audited operations outside the policy: authentication, and commands with direct access to the database. */
+/**
+ * Names of audited operations that `policy` does not contain: authentication, and commands that access the database
+ * directly.
+ */
 const others = ['identify', 'archive', 'doctor', 'restore', 'takeover', 'adopt'];
 
 const names: readonly string[] = [...Object.keys(policy), ...others];

@@ -1,6 +1,7 @@
 /**
- * Renames files in the catalogue. A renamed file stays in its requests, and also joins requests that wait for its new
- * path. A copy that is on disk or being restored keeps its path (`disk_path`) until no request contains the file.
+ * Renames files in the catalogue. A renamed file stays in its requests. The file also joins requests that list its new
+ * path as unresolved, or have a pattern that matches the new path. A copy that is on disk or being restored keeps its
+ * path (`disk_path`) until no request contains the file.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';

@@ -58,7 +58,7 @@ export interface TapePosition {
   position: bigint;
 }
 
-/** Pattern for the names of volumes that `archive` writes. */
+/** Pattern of the names that `archive` gives to new volumes. */
 export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
@@ -145,8 +145,8 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of the named volumes, or of all volumes if `names` is absent. If any name is unknown, changes
- * nothing.
+ * Sets the medium of the volumes in `names`. If `names` is absent, sets the medium of all volumes. If any name is
+ * unknown, changes nothing.
  * @throws InvalidInputError, NotFoundError
  */
 export async function setMedium(

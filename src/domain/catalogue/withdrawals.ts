@@ -1,7 +1,7 @@
 /**
- * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. A withdrawn file that
- * is on disk stays in its requests. A waiting request file fails when its file is withdrawn, unless a drive is already
- * reading the file.
+ * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. If a withdrawn file
+ * is on disk, the file stays in its requests. A waiting request file fails when its file is withdrawn, unless a drive
+ * is already reading the file.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -303,7 +303,8 @@ async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
   await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
   await tx.query(
-    // keep the whole old path in the new path, because path rules still apply to the old path (access/paths.ts)
+    // include the whole old path in the new path, because path rules are still applied to the old path
+    // (access/paths.ts)
     sql`UPDATE tape_file f SET purged_at = ${ctx.now()}::timestamp, path = '/.tapegate-purged/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
         FROM leaving l WHERE f.id = l.id`,

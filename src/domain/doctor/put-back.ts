@@ -1,6 +1,7 @@
 /**
- * Prepares a database that was restored from a backup. No engine works until an operator confirms a takeover. Ids that
- * were used after the backup must not be used again: scripts remember request ids, and clients resume after event ids.
+ * Prepares a database that was restored from a backup. No engine works on the database until an operator runs `tapegate
+ * takeover`. Ids that were used after the backup must not be used again: scripts remember request ids, and clients
+ * resume after event ids.
  */
 
 import { secondsBetween } from '../../core/time.js';

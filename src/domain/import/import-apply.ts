@@ -237,8 +237,8 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
- * SQL condition that the file `f` keeps its old name in a library. A file keeps its old name if its first copy stays on
- * the same volume. A file also keeps the name if a library needs the name to find the second copy, or to release a
+ * SQL condition that the catalogue must keep the old name of the file `f` in a library. This is true if the first copy
+ * stays on the same volume. It is also true if a library needs the old name to find the second copy, or to release a
  * staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
@@ -365,8 +365,8 @@ async function alignCopies(tx: Transaction): Promise<void> {
           AND (${isOmitted('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
   );
   const namedCopy = sql`omitted = array_remove(array_remove(i.omitted, 'copyPosition'), 'copyVolume')`;
-  // rows that describe only a first copy, on a new volume: the new copy replaces the unreadable copy, and the readable
-  // copy stays
+  // rows that describe only a first copy, on a new volume: the new copy replaces the unreadable copy, and the file
+  // keeps the readable copy
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id

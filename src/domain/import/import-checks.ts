@@ -103,9 +103,8 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a row whose path is the old name of a file that was renamed only in the catalogue, not in the library.
- * Otherwise, the row would add a second path for the renamed file, or replace the file's bytes. The caller must have
- * locked the catalogue.
+ * Rejects rows with the old path of a file that was renamed only in the catalogue, and not in the library. Such a row
+ * would add a second path for the renamed file, or replace the file's bytes. The caller must have locked the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
   tx.send(plannedByKeys()); // look up rows by key, because PostgreSQL might overestimate the number of renamed files

@@ -38,8 +38,8 @@ export interface CatalogueRow {
   position: bigint | null | undefined;
   checksum: string | null | undefined;
   /**
-   * Adler-32 that the command `archive` computes. If absent, the Adler-32 in the catalogue stays unless the checksum
-   * changes.
+   * Adler-32 that the command `archive` computes. If the field is absent and the checksum does not change, the
+   * catalogue keeps its Adler-32.
    */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */

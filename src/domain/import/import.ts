@@ -1,6 +1,7 @@
 /**
  * Adds new files to the catalogue, and updates files that the catalogue already contains, in one transaction. In the
- * same transaction, a file joins each live request that lists the file's path as unresolved, or has a matching pattern.
+ * same transaction, imported files join live requests. A file joins a request that lists the file's path as unresolved,
+ * and a request with a matching pattern.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -22,8 +23,8 @@ interface ImportOptions {
   isDryRun?: boolean | undefined;
   skipInvalid?: boolean | undefined;
   /**
-   * Called with each row whose path would be both a file and a directory. If this function is set, the import skips
-   * those rows.
+   * Function that is called with each row whose path would be both a file and a directory. If the function is set, the
+   * import skips these rows.
    */
   onClash?: ((row: ClashingRow) => void) | undefined;
 }

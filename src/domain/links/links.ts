@@ -192,8 +192,8 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 }
 
 /**
- * Stores links to copies that were just restored, and claims the links' rows, so that the links exist before users are
- * notified.
+ * Stores links to copies that were just restored, and claims the links' rows. The caller can then make the links before
+ * users are notified.
  * @returns the links that the caller can make
  */
 export async function recordEarlyLinks(

@@ -31,7 +31,7 @@ export interface PlanDrive {
    */
   host: string | null;
   isOpen: boolean;
-  /** Mode of the suspension of the drive or its library; null if both are in service. */
+  /** Mode in which the drive or its library is suspended; null if both are in service. */
   suspensionMode: SuspensionMode | null;
   /** Whether the drive's library has failed, and an engine will try the library again. */
   hasLibraryFailed: boolean;
@@ -85,7 +85,7 @@ export interface Plan {
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
-/** Returns the plan without the users that the caller may not see. */
+/** Returns a copy of the plan that omits users whom the caller may not see. */
 export async function showPlan(ctx: Context): Promise<Plan> {
   allow(ctx, 'showPlan');
   const plan = await readPlan(ctx);

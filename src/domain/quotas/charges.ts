@@ -1,7 +1,7 @@
 /**
  * Charges quotas, and counts unknown paths, which are paths that requests list but the catalogue does not contain. A
  * single statement checks and charges a quota, so concurrent requests never exceed the quota. The number of unknown
- * paths is a column of the quota's row, which stays locked from the update to the commit.
+ * paths is a column of the quota's row. An update locks this row until the commit.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';

@@ -132,15 +132,15 @@ export interface RemovedQuota {
   tokens: number;
   memberOf: string[];
   /**
-   * Directories whose path rules name the user. The rules remain after the user is removed, and apply to the next user
+   * Directories with path rules for the user. The rules remain after the user is removed, and apply to the next user
    * with the same name.
    */
   ruledDirectories: string[];
 }
 
 /**
- * Removes a quota, its members, and the user's memberships, webhooks and tokens. A removed quota is not listed, and
- * requests cannot be charged to it, until `setQuota` restores it.
+ * Removes a quota, its members, and the user's memberships, webhooks and tokens. Until `setQuota` restores a removed
+ * quota, lists omit the quota, and new requests cannot be charged to it.
  * @throws InvalidInputError, UnknownUserError, InUseError
  */
 export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
@@ -183,7 +183,7 @@ async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<s
 }
 
 /**
- * Returns the directories whose path rules name the user. `removeQuota` keeps the rules of a removed user, because a
+ * Returns the directories with path rules for the user. `removeQuota` keeps the rules of a removed user, because a
  * directory without rules is visible to all users.
  */
 async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {

@@ -19,8 +19,8 @@ export interface MailFacts {
   filesFailed: number;
   filesUnknown: number;
   /**
-   * Number of files that the request leaves out because the quota was full. `filesOverLimit` is the number of files
-   * that the request leaves out because of its own limits.
+   * Number of files that the request does not contain because the quota was full. `filesOverLimit` is the number of
+   * files that the request does not contain because of the request's own limits.
    */
   filesRefused: number;
   filesOverLimit: number;

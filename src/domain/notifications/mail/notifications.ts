@@ -26,7 +26,8 @@ interface DueLetter {
 
 /**
  * Queues the emails that are due for the requests, except emails that were queued before. If all files of a request
- * were released, the last-file email is not queued until another file joins the request.
+ * were released, does not queue the email about the last file. The email can be queued after another file has joined
+ * the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -47,7 +48,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
 }
 
 /**
- * Deletes queued emails that no longer apply. Keeps emails that an engine has begun to send. The caller must have
+ * Deletes queued emails that have become outdated. Keeps emails that an engine has begun to send. The caller must have
  * locked the requests.
  */
 export async function deleteUnsentMail(tx: Transaction, requestIds: readonly number[]): Promise<void> {

@@ -79,8 +79,8 @@ export async function claimMessage(ctx: Context, busy: readonly number[] = []): 
 }
 
 /**
- * Records the result of sending a message. A success is recorded even if another engine has claimed the message in the
- * meantime. A failure is recorded only by the sender that made the latest claim.
+ * Records the result of sending a message. A success is recorded even if another engine has claimed the message since
+ * then. A failure is recorded only by the sender that made the latest claim.
  */
 export async function recordMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();

@@ -73,7 +73,7 @@ export async function createWebhook(ctx: Context, input: CreateWebhookInput): Pr
 /** Creates a signing secret of 32 bytes. The Standard Webhooks specification allows 24 to 64 bytes. */
 const makeSecret = (): string => `whsec_${randomBytes(32).toString('base64')}`;
 
-/** Text that replaces URLs in the audit log, because a URL might name a person or contain a secret. */
+/** Text that replaces URLs in the audit log, because a URL might contain a person's name or a secret. */
 const HIDDEN = '…';
 
 function checkQuota(ctx: Context, quota: string | undefined): string | undefined {
