@@ -202,8 +202,8 @@ export class ClockWatch {
 
   private async record(own: ClockReading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
-    // after a jump of the server's clock, do not store the time on the host's clock, because that clock might also have
-    // jumped
+    // if the server's clock has jumped, do not store the time of the host's clock, because the host's clock might also
+    // have jumped
     const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
     const now = this.ctx.db.clock.now();
     await this.ctx.db.pool.query(
