@@ -1,4 +1,4 @@
-/** Defines restore disks. */
+/** Defines the GraphQL types for restore disks. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   type DiskMeasurement,

@@ -227,7 +227,7 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page, which is the minimum for an estimated total */
+/** @param found the number of files on the page; an estimated total is never lower */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -295,7 +295,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client can resume only after receiving all current stages: otherwise, it would miss some of them
+      // a client can resume only after it has received all current stages; otherwise, it would miss some stages
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),

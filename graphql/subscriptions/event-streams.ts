@@ -86,7 +86,7 @@ interface Stream {
 interface StreamCall {
   req: Request;
   res: Response;
-  /** Undefined if the client has not opened the stream to which the token belongs. */
+  /** The stream to which the token belongs; undefined if the client has not opened the stream yet. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;

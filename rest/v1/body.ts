@@ -141,7 +141,10 @@ interface StagedFile {
   lifetimeSeconds: number | undefined;
 }
 
-/** Reads the body of a stage request. @returns the files, and the distinct quotas in their metadata for this site */
+/**
+ * Reads the body of a stage request.
+ * @returns the files, and the distinct quotas named in the files' metadata for this site
+ */
 export async function readStage(req: Request, siteName: string): Promise<{ files: StagedFile[]; quotas: string[] }> {
   const { files } = await readTapeBody(req, stageBody);
   const quotas = files.flatMap(({ targetedMetadata }) => findQuota(targetedMetadata, siteName) ?? []);

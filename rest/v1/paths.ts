@@ -1,7 +1,7 @@
-/** Converts between logical paths and file URLs, which the WLCG Tape REST API also accepts. */
+/** Converts between logical paths and file URLs. The WLCG Tape REST API accepts both. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Path of the WebDAV root, with which the path in every file URL begins. */
+/** Path of the WebDAV root. The path in every file URL begins with this path. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**

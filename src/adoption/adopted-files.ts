@@ -1,4 +1,6 @@
-/** Adopts files that the catalogue does not contain, and reports differences in known files. */
+/**
+ * Adopts files that the catalogue does not contain. For files that the catalogue already contains, reports differences.
+ */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
 import { sql } from '../db/sql.js';

@@ -49,8 +49,8 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
 }
 
 /**
- * Cancels live adopted requests that were deleted in the source. Stores an empty digest, so that a later adoption can
- * revive a request.
+ * Cancels live adopted requests that were deleted in the source. Stores an empty digest for each request, so that a
+ * later adoption can revive the request.
  */
 export async function endGone(ctx: Context, client: PoolClient, { isTrial, report, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(

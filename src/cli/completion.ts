@@ -39,7 +39,8 @@ function listWords(command: Command, path = ''): Words[] {
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
 /**
- * Completes words that can follow the longest command on the line. In zsh, the bash function runs through bashcompinit.
+ * Returns a completion script for bash and zsh. The script offers the words that can follow the command typed so far.
+ * In zsh, bashcompinit runs the bash function.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
@@ -69,7 +70,7 @@ ${valuesOf(words)
 complete -o default -F _tapegate tapegate
 `;
 
-/** Completes file names only after commands without subcommands. */
+/** Returns a completion script for fish, which completes file names only after commands without subcommands. */
 const fishScript = (words: Words[]) => `# tapegate completion fish
 function __tapegate_path
   set -l path

@@ -45,7 +45,7 @@ interface DiskOptions extends OutputOptions {
   mark?: boolean;
 }
 
-/** Only a host that mounts a disk can add or mark the disk. */
+/** Adds or resizes a disk. Only a host that mounts the disk can add it, or use `--create` or `--mark`. */
 async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const { size, create = false, mark = false } = options;
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
@@ -83,7 +83,9 @@ async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<voi
   printSize(disk, options);
 }
 
-/** Warns if the allocation exceeds the file system. This host must have the disk. */
+/**
+ * Warns if the size allocated to Tapegate exceeds the size of the disk's file system. This host must mount the disk.
+ */
 async function warnOfExcess(disk: DiskRow): Promise<void> {
   const warning = await (await import('../restore-area/setup.js')).findExcess(disk);
   if (warning !== undefined) printToStderr(warning);

@@ -59,7 +59,7 @@ async function runDoctor(options: DoctorOptions): Promise<void> {
   if (report.repaired < report.found) commandState().exitCode = exitCodes.failed;
 }
 
-/** What a repair does to a finding, by kind. Other repairs correct a value. */
+/** Words that describe how a finding was repaired, by kind of finding. Repairs of other kinds correct a value. */
 const repairs: Readonly<Record<string, string>> = {
   'copy-not-ours': 'registered',
   'orphan-copy': 'removed',

@@ -54,7 +54,7 @@ async function checkToken(url: string, token: string): Promise<void> {
   const { caller } = await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
   });
-  // an open gateway ignores an invalid token
+  // a gateway without authentication ignores an invalid token instead of rejecting it
   if (caller.way === 'open') throw new CommandError('this token is not valid');
 }
 
@@ -75,7 +75,10 @@ async function findLogin(url: string, options: LoginOptions): Promise<DeviceLogi
   );
 }
 
-/** If the user interrupts the command, the provider revokes the token. */
+/**
+ * Logs in with a code that the user enters in a browser. If the user interrupts the command, asks the provider to
+ * revoke the token.
+ */
 async function loginByDevice(url: string, deviceLogin: DeviceLogin): Promise<void> {
   const { logInByDevice } = await import('./connection/issuer-login.js');
   const end = new AbortController();

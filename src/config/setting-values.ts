@@ -51,7 +51,10 @@ export const endpoints = [
 ] as const;
 export type Endpoint = (typeof endpoints)[number];
 
-/** An endpoint that clients may call without credentials. If `ranges` is set, only from addresses in these ranges. */
+/**
+ * An endpoint that clients may call without credentials. If `ranges` is set, the client's address must be in one of the
+ * ranges.
+ */
 export interface LegacyRule {
   endpoint: Endpoint;
   ranges?: AddressRanges;

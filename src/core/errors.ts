@@ -118,7 +118,7 @@ export class WrongQuotaError extends UserError {
 }
 
 export class NotFoundError extends UserError {
-  /** The message in the REST contract, whose words do not change. */
+  /** The error message that the REST contract defines. Its wording must not change. */
   readonly contractMessage: string;
 
   constructor(message: string, contractMessage = message) {

@@ -21,7 +21,10 @@ const nodeHashes = ['md5', 'sha1', 'sha256', 'sha512'] as const;
 
 export type HashName = WasmHash | (typeof nodeHashes)[number] | 'crc32';
 
-/** Idle hash-wasm hashers for reuse. Creating a hasher takes 0.7 ms, as long as reading a small file. */
+/**
+ * Unused hash-wasm hashers, kept for reuse. Creating a hasher takes 0.7 ms, which is also the time needed to read a
+ * small file.
+ */
 const idle: Record<WasmHash, IHasher[]> = { adler32: [], crc32c: [], crc64nvme: [] };
 
 const isNodeHash = (name: HashName): name is (typeof nodeHashes)[number] => nodeHashes.some((each) => each === name);

@@ -17,8 +17,8 @@ const DRIFT = 0.1;
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
- * Maximum plausible change, in seconds, of the server's clock relative to this host's clock in ten minutes. A larger
- * change counts as a jump of the server's clock.
+ * Maximum number of seconds that the server's clock can plausibly gain or lose against this host's clock in ten
+ * minutes. A larger change counts as a jump of the server's clock.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;

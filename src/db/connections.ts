@@ -13,7 +13,7 @@ export interface ConnectionLimits {
   role: string;
   database: string;
   isSuperuser: boolean;
-  /** The server's connection limit, without reserved connections. */
+  /** The server's connection limit, minus the reserved connections. */
   ofServer: number;
   ofRole: number;
   ofDatabase: number;

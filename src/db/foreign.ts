@@ -5,7 +5,10 @@ import { BareClient, connect } from './line.js';
 import { readUrlSettings } from './session-settings.js';
 import { sql } from './sql.js';
 
-/** Supports libpq's URL forms, `sslmode`, and settings in the URL's `options`. */
+/**
+ * Connects to the database at a URL. Supports the same URL forms as libpq, `sslmode`, and settings in the URL's
+ * parameter `options`.
+ */
 export async function connectToForeign(url: string, applicationName: string): Promise<pg.Client> {
   const connectionString = normalizeUrl(url);
   const client = await connect(() => new BareClient({ connectionString, application_name: applicationName }));

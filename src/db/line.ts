@@ -146,7 +146,10 @@ function withRemedy(error: unknown): unknown {
   );
 }
 
-/** Closes a connection without notifying the server, which might hang. Queries on the connection fail with `error`. */
+/**
+ * Closes a connection without notifying the server, because the server might hang. Queries on the connection fail with
+ * `error`.
+ */
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
@@ -203,7 +206,8 @@ export class Line {
       }
 
       /**
-       * Converts the error in an `error` event. The event reports to the pool that the connection broke during a query.
+       * Applies `toUnavailable` to the error in an `error` event. The pool receives this event if the connection breaks
+       * during a query.
        */
       // biome-ignore lint/suspicious/noExplicitAny: the declaration of emit() uses any
       override emit(event: string | symbol, ...given: any[]): boolean {

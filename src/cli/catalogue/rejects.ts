@@ -37,7 +37,7 @@ export class Rejects {
   }
 
   /**
-   * @param source path of the imported list, in whose directory the default file of rejects is
+   * @param source path of the imported list; the default file of rejects is in the same directory
    * @returns undefined without `--skip-invalid`
    * @throws UsageError if `--rejects` is given without `--skip-invalid`; CommandError if the file given with
    * `--rejects` exists, or the default file is not a regular file

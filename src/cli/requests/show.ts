@@ -151,8 +151,8 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
 }
 
 /**
- * Returns the number of attempts to restore a file. For a failed file, only the end of the error message contains the
- * number.
+ * Returns the number of attempts to restore a file. For a failed file, reads the number from the end of the error
+ * message.
  */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);

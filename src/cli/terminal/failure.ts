@@ -72,7 +72,10 @@ export function formatNetworkError(url: string, error: unknown): string {
   return `${url}: ${describeNetworkError(error)}`;
 }
 
-/** Returns what selected the server. TAPEGATE_TOKEN without TAPEGATE_URL selects this host's gateway. */
+/**
+ * Returns which setting selected the server, for an error message. If only TAPEGATE_TOKEN is set, and not TAPEGATE_URL,
+ * commands call this host's gateway.
+ */
 function describeChoice(url: string): string {
   const { TAPEGATE_URL, TAPEGATE_TOKEN, DATABASE_URL } = environment();
   if (TAPEGATE_URL) return '(TAPEGATE_URL)';

@@ -62,8 +62,9 @@ export function printNote(text: string, { json, printPaths }: OutputOptions & { 
 const MIN_COLUMN = 8;
 
 /**
- * Prints a table. In a terminal, narrows columns to the terminal's width, or prints each cell on its own line if the
- * terminal is too narrow. Never narrows columns with `--wide`, or if standard output is not a terminal.
+ * Prints a table. In a terminal, narrows the columns to fit. If the terminal is too narrow even for that, prints each
+ * cell on its own line. With the option `--wide`, or if standard output is not a terminal, columns keep their full
+ * width.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));

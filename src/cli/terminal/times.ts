@@ -21,8 +21,8 @@ export function formatTime(time: string): string {
 }
 
 /**
- * Formats a time as `formatTime` does if a person reads the output. For scripts, returns the server's time to the
- * second, with its time zone.
+ * Formats a time like `formatTime` if the output is for people. For scripts, returns the server's time to the second,
+ * with its time zone.
  */
 export function formatWholeTime(time: string): string {
   return commandState().isForPeople ? formatTime(time) : time.replace(/\.\d+/, '');
@@ -54,7 +54,7 @@ export function formatSpan(seconds: number): string {
 
 const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, '');
 
-/** Returns a problem with the time of the next attempt, such as `no answer (next try in 14 s)`. */
+/** Appends the time of the next attempt, if any, to the description of a problem: `no answer (next try in 14 s)`. */
 export function formatProblem(now: string, problem: string, nextTry: string | null): string {
   return nextTry === null
     ? problem

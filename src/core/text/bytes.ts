@@ -14,7 +14,10 @@ export function formatBytes(bytes: bigint | number | string): string {
   return `${value.toPrecision(3)} ${units[unit]}`;
 }
 
-/** Returns `formatBytes`, or a function that formats exact bytes if both sizes round to the same three digits. */
+/**
+ * Returns a function that formats the sizes `one` and `other`: `formatBytes`, or exact bytes if `formatBytes` would
+ * return the same text for both sizes.
+ */
 export function formatterOf(one: bigint, other: bigint): (bytes: bigint) => string {
   return formatBytes(one) === formatBytes(other) ? (bytes) => plural(bytes, 'byte') : formatBytes;
 }

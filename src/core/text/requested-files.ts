@@ -11,14 +11,14 @@ export interface RequestedFiles {
 }
 
 /**
- * Returns the total number of requested paths that are not in the catalogue, and of files that do not fit into the
- * quota.
+ * Returns the number of missing files: requested paths that are not in the catalogue, plus files that do not fit into
+ * the quota.
  */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 
 /**
- * Returns text such as `18 of 20 files`: the number of files on disk, and of all requested files.
+ * Returns text such as `18 of 20 files` for a request with 20 files, 18 of them on disk.
  * @param count formats a number with its noun, such as `20 files`
  */
 export function formatFiles(request: RequestedFiles, count: Count = plural): string {

@@ -11,7 +11,8 @@ const PATIENCE_MS = 300_000;
 
 /**
  * Yields the rows of a statement with one text column, each with a line feed at the end. The column must not be null or
- * contain control characters. `client` must not pipeline, and cannot be used again if the reader leaves early.
+ * contain control characters. `client` must not pipeline, and cannot be used again if the reader stops before the last
+ * row.
  * @param patienceMs time limit for each wait for the database, in milliseconds
  */
 export async function* copyRows(

@@ -45,8 +45,8 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot. Readers get slots in order of arrival, except that a caller with its maximum number of slots must
-   * wait.
+   * Waits for a slot. Readers get slots in order of arrival, but skips readers whose caller already uses its maximum
+   * number of slots.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
    * @throws OverShareError if no slot becomes free in time, and the caller already has slots
@@ -116,9 +116,9 @@ export class LongReads {
   }
 
   /**
-   * For each waiting reader, ends a slow reader and so frees its slot. Prefers readers of the caller with the most
-   * slots. If the waiting reader's caller already has slots, ends only readers of the same caller, or of callers with
-   * more slots.
+   * Frees one slot for each waiting reader by ending a slow reader. Prefers the slow readers of the caller with the
+   * most slots. If the waiting reader's caller already has slots, ends only readers of the same caller, or of callers
+   * with more slots.
    */
   private dropSlow(): void {
     const all = [...this.readers];

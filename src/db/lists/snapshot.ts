@@ -51,7 +51,7 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
       },
       copy: async function* copy(statement: Sql) {
         await query(UNBOUNDED); // remove the time limit, because the reader determines how long COPY takes
-        // close the connection if the reader leaves, because an incomplete COPY cannot be ended in any other way
+        // close the connection if the reader stops early, because an incomplete COPY cannot be ended in any other way
         isLost = true;
         yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
         isLost = false;
@@ -126,8 +126,8 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
- * @param by `index` if the statement uses an index on one core; `scan` if the statement reads a whole large table. A
- * scan may take only 200 ms
+ * @param by `index` if the statement uses an index and no parallel workers; `scan` if the statement reads the whole of
+ * a large table. A scan may take at most 200 ms
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
