@@ -3,7 +3,10 @@ import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 
-/** Pages by endpoint. A page uses 9 MB of memory, so the gateway creates the page when a browser first opens it. */
+/**
+ * GraphiQL pages by GraphQL endpoint. A page uses 9 MB of memory, so the gateway creates the page when a browser first
+ * opens it.
+ */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
 /** @param publicUrl the gateway's URL for browsers; GraphiQL sends queries to this URL with `/graphql` appended */

@@ -92,7 +92,9 @@ const duration = filledString.transform((text, ctx) => {
   return z.NEVER;
 });
 
-/** Stops at the first invalid item, because a list can contain a million items. */
+/**
+ * Returns a schema for a list. Validation stops at the first invalid item, because a list can contain a million items.
+ */
 const listOf = <Item extends z.ZodType>(item: Item) =>
   z
     .array(z.unknown(), must('a list'))

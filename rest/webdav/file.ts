@@ -88,8 +88,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
- * Returns the error for a copy that this gateway cannot open. Redirects the client if a gateway on another host mounts
- * the disk.
+ * Returns the error for a copy that this gateway cannot open. The error is a redirect if a gateway on another host
+ * mounts the disk.
  */
 async function explainClosed(
   ctx: Context,
@@ -265,7 +265,10 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
   sha256: { digest: 'sha-256', alias: 'SHA256', form: 'base64', repr: 'sha-256' },
 };
 
-/** Values of the headers `Want-Digest` and `Want-Repr-Digest`. Undefined requests all known checksums. */
+/**
+ * Values of the headers `Want-Digest` and `Want-Repr-Digest`. If a header is undefined, the client gets all known
+ * checksums.
+ */
 interface WantedDigests {
   digest: string | undefined;
   repr: string | undefined;
@@ -304,7 +307,8 @@ const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /**
- * Returns whether a header requests the algorithm `name`. @param refused matches an algorithm that the header excludes
+ * Returns whether a header requests the algorithm `name`.
+ * @param refused matches the part of a header that excludes an algorithm
  */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;

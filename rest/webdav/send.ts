@@ -15,7 +15,7 @@ export interface OpenCopy {
   /** @returns the number of bytes read; 0 at the end of the copy */
   read(buffer: Uint8Array, position: number): Promise<number>;
   isUnchanged(): Promise<boolean>;
-  /** Does not wait for a disk that hangs. */
+  /** Closes the copy without waiting for a disk that hangs. */
   close(): void;
 }
 

@@ -118,7 +118,7 @@ export class WrongQuotaError extends UserError {
 }
 
 export class NotFoundError extends UserError {
-  /** The error message that the REST contract defines. Its wording must not change. */
+  /** The error message whose exact wording the REST contract defines. */
   readonly contractMessage: string;
 
   constructor(message: string, contractMessage = message) {

@@ -1,6 +1,7 @@
 /**
  * Computes the database server's time between readings of the server's clock. Ignores a reading that contradicts the
- * time elapsed in this process, until the server's clock is plausible again or its new time is accepted.
+ * time elapsed in this process, until the server's clock is plausible again or an operator accepts the server's new
+ * time.
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -74,8 +75,8 @@ export class DatabaseClock {
   private aheadMicros = 0;
 
   /**
-   * Adopts a reading of the server's clock. Keeps the current reading if it is more exact and agrees with the new
-   * reading.
+   * Adopts a reading of the server's clock. Keeps the current reading if the current reading is more exact and agrees
+   * with the new one.
    * @param micros the server's time, in microseconds since 1970
    * @param asked values of `performance.now()` when the query was sent and when the answer arrived
    */

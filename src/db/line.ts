@@ -252,7 +252,7 @@ export class Line {
     };
   }
 
-  /** Refuses, after this call, connections to any database other than the current one. */
+  /** Refuses all later connections to databases other than the current one. */
   async keepDatabase(pool: pg.Pool): Promise<void> {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }

@@ -59,7 +59,7 @@ export interface ListOptions {
 const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageClass'] as const;
 
 /**
- * Rejects options that only another system's list needs.
+ * Rejects options that are valid only for a list from another system.
  * @throws UsageError
  */
 export function refuseListOptions(options: ListOptions): void {

@@ -15,7 +15,7 @@ interface ImportView {
 
 /**
  * @param size the total size of the imported files in bytes, if known
- * @returns a view that shows nothing unless standard error is a terminal or `--progress` is given
+ * @returns a view that shows progress only in a terminal or with `--progress`
  */
 export function createImportView(
   { size, isRequested = false }: { size: number | undefined; isRequested?: boolean | undefined },

@@ -156,7 +156,10 @@ interface CartridgeFile {
   mtimeNs: bigint;
 }
 
-/** Skips files that the catalogue already contains at the same tape position. */
+/**
+ * Yields import rows for the files on a cartridge. Skips files that the catalogue already contains at the same tape
+ * position.
+ */
 async function* linesOf(
   ctx: Context,
   files: AsyncIterable<CartridgeFile>,

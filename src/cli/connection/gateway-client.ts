@@ -363,7 +363,7 @@ interface GraphqlError {
 
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
   if (extensions?.code === 'UNAUTHENTICATED') {
-    // the server's advice is for programs that speak HTTP
+    // omit the server's advice, which is for programs that send HTTP requests themselves
     return new UnauthenticatedError(message.startsWith('authentication required:') ? undefined : message);
   }
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));

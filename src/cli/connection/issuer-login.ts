@@ -104,7 +104,9 @@ export class IssuerClient {
     return { ...grant, refreshToken: grant.refreshToken ?? refreshToken };
   }
 
-  /** When a refresh token is revoked, some providers also revoke all other tokens from the same login. */
+  /**
+   * Revokes a token. If the token is a refresh token, some providers also revoke all other tokens from the same login.
+   */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
     if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} does not revoke tokens`);

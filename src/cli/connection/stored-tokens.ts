@@ -31,8 +31,8 @@ export interface Login {
 }
 
 /**
- * How many milliseconds before its expiry a token is renewed. A token with a lifetime below two minutes is renewed
- * after half its lifetime.
+ * Number of milliseconds before a token's expiry at which commands renew the token. A token with a lifetime below two
+ * minutes is renewed after half its lifetime.
  */
 const RENEW_MS = 60_000;
 

@@ -8,7 +8,7 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Stands for this host's database where a gateway's URL is expected. */
+/** Represents this host's database in place of a gateway's URL. */
 export const LOCAL = 'here:';
 
 /**

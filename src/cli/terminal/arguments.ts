@@ -95,7 +95,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** Arguments of commander's `option` method for the option `--file`. */
+/** Arguments for commander's method `option` that define the option `--file`. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',

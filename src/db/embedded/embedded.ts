@@ -103,8 +103,8 @@ export async function startEmbedded(options: {
 }
 
 /**
- * Returns a short path to the socket's directory, because a socket's path can have at most 107 bytes. On Linux, the
- * short path goes through an open file descriptor.
+ * Returns a short path to the socket's directory, because a socket's path can have at most 107 bytes. On Linux, a long
+ * path is replaced with a path through an open file descriptor.
  */
 function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };

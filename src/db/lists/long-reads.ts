@@ -45,7 +45,7 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot. Readers get slots in order of arrival, but skips readers whose caller already uses its maximum
+   * Waits for a slot. Readers get slots in order of arrival, but a reader is skipped while its caller uses its maximum
    * number of slots.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts

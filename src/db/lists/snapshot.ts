@@ -88,7 +88,7 @@ export interface Paced<Page> extends AsyncIterable<Page> {
 export type ListPages<Row> = Paced<Row[]>;
 
 /**
- * Passes the rows of a list to `consume`, which can read slowly.
+ * Passes the rows of a list to `consume`, which may read the rows slowly.
  * @param list a query that ends with an ORDER BY clause
  * @throws UnavailableError if the list limiter does not have a free slot for the caller
  */
