@@ -275,7 +275,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 /**
  * Returns a batching loader: one call of `load` loads all keys requested in the same turn of the event loop. The loader
  * does not cache, so that a mutation's response contains the changed values.
- * @param load returns the values by key, without keys that have no value
+ * @param load returns the values by key, and omits keys without a value
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {
   const loaders = new WeakMap<Context, DataLoader<Key, Value | undefined>>();

@@ -348,7 +348,7 @@ function exchangeOf(
 async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
   for await (const message of messages) {
     if (isOver(res)) return;
-    // skip pings while the client does not read: an unread ping would make the connection look alive
+    // do not send pings while the client does not read, because an unread ping would make the connection look alive
     if (message === PING && res.writableLength > 0) continue;
     const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
     res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));

@@ -58,7 +58,7 @@ function describeNearline(req: Request, res: Response, { size, mtime, checksum, 
   res.status(200).end();
 }
 
-/** An error response must not contain these headers, which describe the file. */
+/** Headers that describe the file, and that an error response must not contain. */
 const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
 
 const unreadable = (path: string) =>

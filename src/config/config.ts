@@ -204,7 +204,10 @@ export const settingsOfMethods = {
   TAPEGATE_LEGACY: ['legacy'],
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
-/** Settings that grant many rights if they are empty, for example because of an unset variable in a compose file. */
+/**
+ * Settings that grant many rights if their variables are empty. A variable can be empty by mistake, for example because
+ * a compose file passes on an unset variable.
+ */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
   { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all read endpoints are open; set "none" to close them' },
   { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller has the role user' },
@@ -277,8 +280,8 @@ function tryRead(file: string): unknown {
 }
 
 /**
- * Finds a setting that lets other hosts reach the gateway, and returns the setting's name and value. Ignores callers'
- * addresses: behind a proxy, all callers appear to be on this host.
+ * Finds a setting that lets other hosts reach the gateway, and returns the setting's name and value. Does not consider
+ * callers' addresses, because behind a proxy, all callers appear to be on this host.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

@@ -25,7 +25,7 @@ export interface Caller {
   reads: Quotas;
   /** Whether the caller must not change anything, even if its roles permit changes. */
   isReadOnly?: boolean;
-  /** Whether the caller's token limits the caller to the token's scopes. */
+  /** Whether the caller may do only what the scopes of its token permit. */
   isScoped?: boolean;
   /**
    * Users for whom the caller may create requests. The caller may also change the requests that it created for these

@@ -188,7 +188,10 @@ export class OverShareError extends UnavailableError {
   }
 }
 
-/** Thrown if the connection was lost before the database confirmed a commit. A retry might repeat the change. */
+/**
+ * Thrown if the connection was lost before the database confirmed a commit. A retry might make the change a second
+ * time.
+ */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
     super(

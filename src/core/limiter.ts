@@ -12,7 +12,10 @@ export class Limiter {
   /** Waiting calls by key. The first call of the first key is admitted next. */
   private readonly lines = new Map<string, Set<WaitingCall>>();
 
-  /** @param most the maximum total cost of running calls, for example in bytes. A call that costs more runs alone */
+  /**
+   * @param most the maximum total cost of running calls, for example in bytes. A call whose cost exceeds `most` runs
+   * alone
+   */
   constructor(most: number) {
     this.most = most;
   }

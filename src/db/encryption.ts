@@ -5,7 +5,7 @@
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
-/** For each `sslmode` that allows two attempts to connect, the modes of the first and the second attempt. */
+/** Modes of the first and the second attempt to connect, for each `sslmode` that allows two attempts. */
 const ways = new Map<string, readonly [first: string, second: string]>([
   ['allow', ['disable', 'no-verify']],
   ['prefer', ['no-verify', 'disable']],

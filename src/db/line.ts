@@ -301,7 +301,7 @@ const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
 const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect/;
 
-/** Converts an error that the database or the network caused into an UnavailableError. */
+/** Returns an UnavailableError if the database or the network caused the error. Returns any other error unchanged. */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
   if (isExhausted(error)) return new UnavailableError('busy', 'too many open files', error);

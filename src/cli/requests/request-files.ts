@@ -35,8 +35,8 @@ export interface PathsOptions {
 }
 
 /**
- * Returns the path at which a file is on disk: its copy in the restore area, or the original file. Returns null if the
- * file is not on disk.
+ * Returns the path of a file on disk: the path of the copy in the restore area, or of the original file. Returns null
+ * if the file is not on disk.
  */
 export function pathOnDisk(file: {
   path: string;
@@ -62,8 +62,8 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
 }
 
 /**
- * Prints the paths of a request's files on disk. Skips all files of a released request, because only other requests keep
- * the files on disk.
+ * Prints the paths of a request's files on disk. Skips a released request, because it no longer keeps its files on
+ * disk.
  * @returns the reasons why paths are not printed, with the number of files for each reason
  */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
@@ -192,9 +192,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/**
- * Maximum number of paths that `findDirectories` checks, and maximum number of files that the function reads per path.
- */
+/** Limits of `findDirectories`: the maximum number of paths to check, and of files to read per path. */
 const CHECKED = { paths: 5, files: 20 };
 
 /** Returns which of the first few unknown paths are directories with files in the catalogue. Ignores server errors. */

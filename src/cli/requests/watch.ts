@@ -39,7 +39,7 @@ type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
-/** Milliseconds between progress lines if standard error is not a terminal. */
+/** Number of milliseconds between progress lines. Used only if standard error is not a terminal. */
 const LOG_MS = 2000;
 
 /** Number of attempts to reconnect to a server that does not answer. */
@@ -48,7 +48,8 @@ const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
   /**
-   * Whether this command created the request. A newly created request exists even before the server reports progress.
+   * Whether this command created the request. If so, the command knows that the request exists before the server
+   * reports any progress.
    */
   isNew?: boolean;
 }

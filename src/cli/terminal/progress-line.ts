@@ -30,7 +30,7 @@ export class ProgressLine {
 
   /**
    * @param textOf returns the current progress, or undefined to draw nothing
-   * @param logMs milliseconds between log lines, if standard error is not a terminal
+   * @param logMs milliseconds between log lines; used only if standard error is not a terminal
    */
   constructor(textOf: () => string | undefined, logMs: number, out: ProgressOutput = stderr()) {
     this.textOf = textOf;

@@ -150,7 +150,8 @@ export interface LeastPace {
 
 /**
  * Measures a reader's speed as a credit in milliseconds. Time spent waiting for the reader reduces the credit, and
- * bytes that the reader takes increase the credit. A reader without credit has been too slow for about `windowMs`.
+ * bytes that the reader takes increase the credit. A reader whose credit is used up has been too slow for about
+ * `windowMs`.
  */
 class ReaderPace {
   private readonly least: LeastPace;
