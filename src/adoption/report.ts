@@ -5,7 +5,7 @@ import { type Sql, sql } from '../db/sql.js';
 export interface Difference {
   /** The kind of difference, as a stable name for scripts, such as `quota-differs` or `copy-size`. */
   kind: string;
-  /** The user, path, request id or mount point that differs. */
+  /** The user, path, request id or mount point that the difference concerns. */
   thing: string;
   there: string;
   here: string;

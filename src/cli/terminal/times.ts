@@ -63,7 +63,7 @@ export function formatProblem(now: string, problem: string, nextTry: string | nu
 
 /**
  * Describes when a request will be complete.
- * @param why if the end of the request is unknown, the reason that the server returned
+ * @param why the server's reason why the end of the request is unknown
  * @param nextTry time of the next attempt to restore a failed file
  */
 export function formatEnd(

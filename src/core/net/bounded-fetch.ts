@@ -51,7 +51,7 @@ async function readBody(response: Response, aborted: Promise<never>): Promise<Bu
     }
     return Buffer.concat(chunks);
   } catch (error) {
-    void reader?.cancel(error).catch(() => {}); // closes the connection
+    void reader?.cancel(error).catch(() => {}); // canceling the reader closes the connection
     throw error;
   }
 }

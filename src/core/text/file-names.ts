@@ -30,7 +30,7 @@ function escapeBytes(name: Buffer): string {
     .join('');
 }
 
-/** Returns why text is not UTF-8, as the end of an error message. */
+/** Returns the end of an error message for bytes that are not UTF-8. */
 export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
 }
