@@ -102,7 +102,7 @@ describe.concurrent('engine processes', () => {
     const add = (dir: string, size: string) =>
       runCli(['disk', 'add', dir, '--size', size], { env: { DATA_DIR: dataDir } });
     expect(await add(restore, '20M')).toMatchObject({ code: 0, stderr: '' });
-    expect(await add(freezable.dir, '1G')).toMatchObject({ code: 0, stderr: '' });
+    expect(await add(freezable.dir, '20M')).toMatchObject({ code: 0, stderr: '' });
     // if a check precedes the marker of the freezable disk, the disk is suspended briefly
     for (let month = 1; Object.keys(hashTree(freezable.dir)).length === 0; month++) {
       await waitFor('the disks to be in service', async () => (await readSuspensions(server)).length === 0);

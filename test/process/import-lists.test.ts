@@ -253,7 +253,7 @@ test.each([
     /part-0\.csv\.gz has MD5 .*, but the manifest requires 0{32}: /,
   ],
   ['another size', { size: 1 }, /part-0\.csv\.gz has \d+ bytes, .*manifest\.json requires 1\n$/],
-  ['another name', { key: 'to/raw/daily/data/away.csv.gz' }, /cannot find .*data\/away\.csv\.gz of /],
+  ['another name', { key: 'to/raw/daily/data/away.csv.gz' }, /cannot find .*data\/away\.csv\.gz, which .* lists, /],
 ])('an inventory whose file has %s is refused', async (_what, change, message) => {
   const manifest = writeInventory([object('a')], (file) => ({ ...file, ...change }));
   const { code, stderr } = await runImport('here', [manifest, ...inventory]);

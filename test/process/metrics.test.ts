@@ -61,7 +61,7 @@ test('an engine alone listens at TAPEGATE_METRICS_LISTEN only, and reports a por
   expect(sampleOf(text, 'tapegate_recalls_ended_total', failed)).toBe(0);
   expect(sampleOf(text, 'tapegate_engine_processes', { part: 'drive' })).toBe(1);
   const ends = samplesOf(text, 'tapegate_engine_process_ends_total').filter(({ labels }) => labels.part === 'drive');
-  expect(ends.map(({ labels, value }) => `${labels.why} ${value}`).sort()).toEqual([
+  expect(ends.map(({ labels, value }) => `${labels.reason} ${value}`).sort()).toEqual([
     'failed 0',
     'gone 0',
     'hung 0',
