@@ -32,8 +32,8 @@ export const MAX_PAGE_SIZE = 1000;
 const SIZES = `Default ${PAGE_SIZE}, maximum ${MAX_PAGE_SIZE}.`;
 const PAGE_CURSOR = {
   start:
-    'Cursor of the first item on the page. If the page is empty, the `after` or `before` argument of the query, or null.',
-  end: 'Cursor of the last item on the page. If the page is empty, the `after` or `before` argument of the query, or null.',
+    "The cursor of the first item on the page. For an empty page, the query's `after` or `before` argument, or null if the query has neither.",
+  end: "The cursor of the last item on the page. For an empty page, the query's `after` or `before` argument, or null if the query has neither.",
 };
 
 export const builder = new SchemaBuilder<SchemaTypes>({
@@ -65,7 +65,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     defaultEdgeTypeOptions: { description: 'An item of a list with its cursor.' },
     nodeFieldOptions: { description: 'The item.' },
     cursorFieldOptions: {
-      description: 'A cursor for `after` and `before`. It stays valid when the item leaves the list.',
+      description: "The item's cursor, which can be passed as `after` or `before`. The cursor stays valid when the item leaves the list.",
     },
     firstArgOptions: {
       description: `Returns the first n items, from the beginning or after the \`after\` cursor. ${SIZES}`,
@@ -143,7 +143,7 @@ function isSerial({ typename, id }: NodeId): boolean {
 builder.scalarType('BigInt', {
   specifiedByURL: 'https://www.w3.org/TR/xmlschema11-2/#long',
   description:
-    'A signed 64-bit integer. Returned as a string of decimal digits, because JavaScript numbers are exact only up to 2^53. Accepts a string, a number up to 2^53, or an integer literal in a document.',
+    'A signed 64-bit integer. Returned as a string of decimal digits, because JavaScript numbers are exact only up to 2^53. Accepts a string, a number up to 2^53, or an integer literal in a GraphQL document.',
   serialize: (value) => String(parseInteger(value)),
   parseValue: parseInteger,
   parseLiteral: (node) => parseInteger(node.kind === Kind.INT || node.kind === Kind.STRING ? node.value : node.kind),
@@ -168,7 +168,7 @@ function show(value: unknown): string {
 builder.scalarType('DateTime', {
   specifiedByURL: 'https://www.rfc-editor.org/rfc/rfc3339',
   description:
-    'An RFC 3339 date and time. Returned in UTC, with six fractional digits unless they are zero: `2026-11-20T08:13:39.613601Z`. Accepts any zone and up to six fractional digits. A value without a zone is in UTC; a date alone means midnight.',
+    'An RFC 3339 date and time. Returned in UTC, with six fractional digits unless all of them are zero: `2026-11-20T08:13:39.613601Z`. Accepts any time zone and up to six fractional digits. A value without a time zone is in UTC. A date alone means midnight UTC.',
   serialize: (value) => `${value}Z`,
   parseValue: readTime,
   parseLiteral: (node: ValueNode) => readTime(node.kind === Kind.STRING ? node.value : node.kind),

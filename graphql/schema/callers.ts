@@ -48,17 +48,17 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
 const RoleType = builder.enumType('TokenRole', {
   description: 'The role that a token grants.',
   values: describeValues<TokenRole>({
-    USER: "Acts as the user with the token's name.",
-    VIEWER: 'May read everything, but not change anything.',
+    USER: "Allows the client to act as the user with the token's name.",
+    VIEWER: 'Allows the client to read everything, but not to change anything.',
     OPERATOR: 'Full access.',
-    SERVICE: 'Acts for the users in `quotas`.',
+    SERVICE: "Allows the client to act for the users in the token's `quotas`.",
   }),
 });
 
 const TokenType = builder.objectRef<Token>('Token').implement({
   description: 'An API token, without its secret.',
   fields: (t) => ({
-    tokenId: t.exposeInt('id', { description: 'The id for `revokeToken`.' }),
+    tokenId: t.exposeInt('id', { description: "The token's id, which `revokeToken` requires." }),
     name: t.exposeString('name', { description: 'The name of the user, service, viewer or operator.' }),
     role: t.expose('role', { type: RoleType, description: 'The role that the token grants.' }),
     quotas: t.exposeStringList('quotas', { description: 'For a service, the users for whom it acts.' }),
@@ -93,7 +93,7 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
   fields: (t) => ({
     name: t.string({
       required: true,
-      description: 'The name of the user, service, viewer or operator, without colons.',
+      description: 'The name of the user, service, viewer or operator. Must not contain colons.',
     }),
     role: t.field({ type: RoleType, required: true, description: 'The role that the token grants.' }),
     quotas: t.stringList({ description: 'For a service, the users for whom it acts. At least one.' }),
@@ -124,7 +124,7 @@ builder.mutationFields((t) => ({
 const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
   description: 'Unauthenticated calls to one REST endpoint on one day, from one address and for one user.',
   fields: (t) => ({
-    day: t.expose('day', time('The day, as midnight UTC.')),
+    day: t.expose('day', time('The day, given as the time at which it began (midnight UTC).')),
     endpoint: t.exposeString('endpoint', { description: 'The method and path, such as `GET /requests/{id}`.' }),
     address: t.exposeString('address', {
       description: "The caller's address. Empty if there were too many addresses to count separately.",
@@ -168,7 +168,7 @@ const KindType = builder.enumType('AuditKind', {
 
 const AuditType = builder.prismaObject('Audit', {
   name: 'AuditEntry',
-  description: 'An audit entry: a change, or a rejected attempt to make one.',
+  description: 'An audit entry: a change, or a rejected attempt to make a change.',
   fields: (t) => ({
     at: t.expose('at', time('When the change or attempt was made.')),
     who: t.exposeString('who', {

@@ -39,7 +39,7 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
     reserved: t.expose('reserved', bigInt('The bytes reserved for active recalls.')),
     free: t.field({
       ...bigIntOrNull(
-        "The free bytes of the disk's file system, regardless of how many bytes Tapegate may use: the lowest value that any engine measured in the last minute. Null if unknown.",
+        "The free bytes of the disk's file system, including bytes that Tapegate may not use. If several engines measured them in the last minute, the lowest value. Null if unknown.",
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.free,
     }),
@@ -58,7 +58,7 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
     }),
     hosts: t.stringList({
       description:
-        'Hosts whose engines checked the disk in the last minute: the first 100 by name. For viewers and operators.',
+        'The hosts whose engines checked the disk in the last minute. At most 100, ordered by name. For viewers and operators.',
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? [],
     }),
   }),
@@ -105,7 +105,7 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
     reserved: t.expose('reserved', bigInt('The bytes that were reserved for recalls.')),
     stalePartialFiles: t.exposeStringList('stalePartialFiles', {
       description:
-        'Logical paths of complete or partial files that may remain on the disk. Tapegate could not check the disk because it was failing. At most 100.',
+        'Logical paths of complete or partial files that may remain on the disk. Tapegate could not check the disk because the disk was failing. At most 100.',
     }),
   }),
 });
@@ -114,9 +114,9 @@ builder.mutationFields((t) => ({
   resizeDisk: t.prismaField({
     type: 'RestoreDisk',
     description:
-      'Changes the allocation of a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts it.',
+      'Changes how many bytes Tapegate may use on a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts it.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'The disk and its new allocation.' }) },
+    args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'The disk, and the number of bytes that Tapegate may use on it.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await resizeDisk(ctx, input);
       return await readBack(listDisksByPage(ctx).one(id, query));

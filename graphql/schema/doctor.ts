@@ -73,12 +73,12 @@ builder.queryFields((t) => ({
         examined: t.field({
           type: ExaminedRowsType,
           complexity: LOOK_COMPLEXITY,
-          description: 'The number of rows that the doctor checks for all pages together.',
+          description: 'The total number of rows that the doctor checks to return all pages.',
           resolve: (_page, _args, ctx) => readExamined(ctx, ctx.reader),
         }),
         notExamined: t.string({
           ...nullable(
-            'A message that names up to 20 restore disks that this query does not check, and the hosts that can check them. Null if there are none.',
+            'A message about restore disks that this query does not check. Names up to 20 of these disks, and the hosts that can check the disks. Null if the query checks all disks.',
           ),
           resolve: (_page, _args, ctx) => describeUnchecked(ctx),
         }),

@@ -32,10 +32,10 @@ const FailureCode = builder.enumType('FailureCode', {
 });
 
 const Failure = builder.interfaceRef<UserError>('Failure').implement({
-  description: 'A failure that a caller can correct. The message contains the rejected value and the expected one.',
+  description: 'A failure that a caller can correct. The message contains the rejected value and the expected value.',
   fields: (t) => ({
     message: t.exposeString('message', {
-      description: 'The error message, with the rejected value and the expected one.',
+      description: 'The error message, with the rejected value and the expected value.',
     }),
     code: t.expose('code', { type: FailureCode, description: 'The error code, for programs.' }),
   }),
@@ -76,13 +76,13 @@ builder.objectType(LimitReachedError, {
     user: t.exposeString('user', { description: 'The user whose requests are counted.' }),
     limit: t.exposeString('limit', { description: 'The name of the setting that sets the limit.' }),
     allowed: t.exposeInt('allowed', {
-      description: 'The maximum number of the limited objects, such as requests with a pattern, for each user.',
+      description: 'The maximum number of objects, such as requests with a pattern, that each user may have.',
     }),
     present: t.exposeInt('present', {
       description:
-        "The user's current number of the limited objects, such as requests with a pattern, without this request.",
+        "The number of objects, such as requests with a pattern, that the user already has. Excludes this request.",
     }),
-    added: t.exposeInt('added', { description: 'The number of the limited objects that this request would add.' }),
+    added: t.exposeInt('added', { description: 'The number of objects, such as requests with a pattern, that this request would add.' }),
   }),
 });
 

@@ -187,7 +187,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
   tapePath: t.string({
     nullable: true,
     description:
-      'The path at which the library finds the file, if the file was renamed only in Tapegate. Null if both paths are the same. For operators and viewers.',
+      'The path at which the library finds the file, if the file was renamed only in Tapegate. Null if the library finds the file at `path`. For operators and viewers.',
     // only operators and viewers may see a tape path, because path rules might hide the path's first directories
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
@@ -214,7 +214,7 @@ const CountPrecisionType = builder.enumType('CountPrecision', {
   values: describeValues({
     EXACT: 'Counts every item.',
     ESTIMATED:
-      'Counts up to 10,000 files exactly. If there are more files, or the database does not finish in time, returns an estimate of at least the files counted so far, and sets `isCountEstimated` to true.',
+      'Counts up to 10,000 files exactly. If there are more files, or the database does not finish in time, returns an estimate, and sets `isCountEstimated` to true. The estimate is at least the number of files counted so far.',
   }),
 });
 
@@ -286,9 +286,9 @@ builder.subscriptionFields((t) => ({
   stageChanges: t.field({
     type: StageChangeType,
     description:
-      'Sends the current stage of each file in a request, or of each file whose path contains `match`, then every change. Without arguments, sends only changes, for all files. With `after`, sends the changes since that event. A client that disconnects before all current stages have arrived must start again without `after`.',
+      'First sends the current stage of each file in a request, or of each file whose path contains `match`. Then sends every change. Without arguments, sends only changes, for all files. With `after`, sends the changes since that event. A client that disconnects before all current stages have arrived must start again without `after`.',
     args: {
-      requestId: t.arg.int({ description: 'The `requestId` of a request. Limits the stream to its files.' }),
+      requestId: t.arg.int({ description: 'The `requestId` of a request. Limits the stream to the files in this request.' }),
       match: t.arg.string({
         description: 'Limits the stream to files whose path contains this plain, case-sensitive substring.',
       }),
@@ -331,7 +331,7 @@ const RenameFilesInput = builder.inputType('RenameFilesInput', {
     from: t.string({ required: true, description: PATH }),
     to: t.string({
       required: true,
-      description: 'The new path. It ends with a slash if `from` does.',
+      description: 'The new path. Must end with a slash if `from` ends with a slash, and must not otherwise.',
     }),
     inLibrary: t.boolean({
       description:
@@ -356,7 +356,7 @@ const PurgedFilesType = builder.objectRef<PurgedFiles>('PurgedFiles').implement(
     bytes: t.expose('bytes', bigInt('The total size of the purged files in bytes.')),
     kept: t.exposeInt('kept', {
       description:
-        'The number of withdrawn files that were not purged, because they are on disk, or a live request contains them or waits for them.',
+        'The number of withdrawn files that were not purged because they are on disk or in use. A file is in use if a live request contains the file or waits for it.',
     }),
   }),
 });
@@ -365,7 +365,7 @@ builder.mutationFields((t) => ({
   withdrawFiles: t.field({
     type: ChosenFilesType,
     description:
-      'Withdraws files from the catalogue. Withdrawn files are not listed and cannot be requested. Requests that wait for them report the withdrawal. Copies stay on disk while requests contain them.',
+      'Withdraws files from the catalogue. Withdrawn files are not listed and cannot be requested. Requests that wait for a withdrawn file report the withdrawal. A copy stays on disk while a request contains the file.',
     errors: { types: errors },
     args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'The files to withdraw.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),
@@ -380,7 +380,7 @@ builder.mutationFields((t) => ({
   renameFiles: t.field({
     type: ChosenFilesType,
     description:
-      'Renames files in the catalogue. Requests keep the files, and copies keep their paths on disk. Files join requests that wait for the new paths.',
+      'Renames files in the catalogue. Requests keep the renamed files, and copies keep their paths on disk. If a request waits for a new path, the renamed file joins the request.',
     errors: { types: renameErrors },
     args: { input: t.arg({ type: RenameFilesInput, required: true, description: 'The files and their new path.' }) },
     resolve: (_root, { input: { dryRun, inLibrary, ...input } }, ctx) =>
@@ -399,7 +399,7 @@ builder.mutationFields((t) => ({
 const DIRECTORY_COMPLEXITY = 50;
 
 const DirectoryEntryType = builder.objectRef<Entry>('DirectoryEntry').implement({
-  description: 'A file or a directory directly below a directory.',
+  description: 'An entry of a directory: a file or a subdirectory.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The absolute path.' }),
     isDirectory: t.exposeBoolean('isDirectory', { description: 'Whether the entry is a directory.' }),
@@ -411,8 +411,8 @@ const DirectoryType = builder.objectRef<ListedDirectory>('Directory').implement(
   description: 'A directory of the catalogue. Directories are derived from the paths of files.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The absolute path without a trailing slash. `/` is the root.' }),
-    entries: t.expose('entries', { type: [DirectoryEntryType], description: 'The first 1,000 entries by name.' }),
-    hasMore: t.exposeBoolean('hasMore', { description: 'Whether the directory contains more entries.' }),
+    entries: t.expose('entries', { type: [DirectoryEntryType], description: 'The entries directly below the directory, ordered by name. At most 1,000.' }),
+    hasMore: t.exposeBoolean('hasMore', { description: 'Whether the directory contains more entries than `entries` lists.' }),
   }),
 });
 
@@ -467,7 +467,7 @@ builder.queryFields((t) => ({
     nullable: true,
     complexity: DIRECTORY_COMPLEXITY,
     description:
-      'Returns the entries directly below a directory that the caller may list. The cost does not depend on the number of files below the directory. A directory without files has no entries.',
+      'Returns the entries directly below a directory. Omits files that the caller may not list. The cost of the query does not depend on the number of files below the directory. A directory without files has no entries.',
     args: { path: t.arg.string({ required: true, description: 'The absolute path. `/` is the root.' }) },
     resolve: (_root, { path }, ctx) => showDirectory(ctx, path),
   }),

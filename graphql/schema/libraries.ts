@@ -105,7 +105,7 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
     kind: t.string({ required: true, description: 'The library type, such as `directory`.' }),
     settings: t.string({
       description:
-        'The settings of the library type as a JSON object. Store each secret in its own file, and set the name of that file.',
+        'The settings of the library type as a JSON object. Store each secret in its own file, and give only the name of that file in the settings.',
     }),
     drives: t.int({
       description: 'The number of drives. For a staging library, the number of simultaneous reads. Default 2.',
@@ -233,7 +233,7 @@ function parseSettings(text: string | null | undefined): object {
 }
 
 const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
-  description: 'A file that Tapegate has released but its library still keeps on disk.',
+  description: 'A file that Tapegate has released, but that the library still keeps on its disk.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
     size: t.expose('size', bigInt('The size of the file in bytes.')),

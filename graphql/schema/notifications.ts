@@ -23,9 +23,9 @@ const EventType = builder.enumType('WebhookEvent', {
   values: describeValues<WebhookEvent>({
     REQUEST_STARTED: `\`${eventTypes.REQUEST_STARTED}\`: the first recall of a request began.`,
     REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request is on disk.`,
-    REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. Sent again when files that joined later are on disk.`,
+    REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. If more files join the request later, sent again when these files are on disk.`,
     REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: a request finished, but some of its files failed.`,
-    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once, and again before a changed expiry time.`,
+    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once. If the expiry time changes, sent again before the new time.`,
     REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request expired or was cancelled.`,
     QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota is used. Sent again if usage falls and then returns to 90 %.`,
   }),
@@ -44,7 +44,7 @@ const StateType = builder.enumType('WebhookMessageState', {
 const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
   description: 'A URL that receives events about the requests of one quota, or of all quotas.',
   fields: (t) => ({
-    webhookId: t.exposeInt('id', { description: 'The id for webhook mutations.' }),
+    webhookId: t.exposeInt('id', { description: "The webhook's id, which the webhook mutations require." }),
     user: t.exposeString('user', nullable("The quota's user. Null if the webhook receives events of all quotas.")),
     url: t.exposeString('url', { description: 'The URL that receives the messages.' }),
     events: t.expose('events', { type: [EventType], description: 'The events that the webhook receives.' }),
@@ -114,7 +114,7 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
     url: t.string({
       required: true,
       description:
-        'An https URL. If its address is in a private network, the setting `TAPEGATE_WEBHOOK_HOSTS` must contain the address or name.',
+        "An https URL. If the URL's host is in a private network, the setting `TAPEGATE_WEBHOOK_HOSTS` must contain the host's name or address.",
     }),
     events: t.field({ type: [EventType], description: 'The events to receive. Default: all events.' }),
     note: t.string({ description: 'A note for users.' }),
@@ -125,7 +125,7 @@ const SetInput = builder.inputType('SetWebhookInput', {
   description: 'Input of `setWebhook`. Omitted fields stay unchanged.',
   fields: (t) => ({
     id: t.int({ required: true, description: "The webhook's `webhookId`." }),
-    url: t.string({ description: 'The new URL. Waiting messages are sent to it too.' }),
+    url: t.string({ description: 'The new URL. Tapegate also sends messages that are already waiting to the new URL.' }),
     events: t.field({ type: [EventType], description: 'The events to receive.' }),
     note: t.string({ description: 'A note for users.' }),
     isEnabled: t.boolean({
@@ -162,7 +162,7 @@ builder.mutationFields((t) => ({
   testWebhook: t.field({
     type: WebhookType,
     description:
-      'Sends a `webhook.test` message, unless an earlier one is still waiting for delivery. `webhookMessages` shows the result.',
+      'Sends a `webhook.test` message, unless an earlier `webhook.test` message is still waiting for delivery. `webhookMessages` shows the result.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => testWebhook(ctx, id),
@@ -177,9 +177,9 @@ builder.mutationFields((t) => ({
 }));
 
 const meanings: Record<MailWait, string> = {
-  ENGINE: 'Waiting for an engine with a mail server (`SMTP_URL`).',
+  ENGINE: 'Waiting until an engine runs for which a mail server is configured (`SMTP_URL`).',
   RETRY: 'Waiting for the next attempt to send the email, or for the current attempt to end.',
-  USER_RATE: 'Delayed by the rate limit per user, half of `TAPEGATE_MAIL_RATE`.',
+  USER_RATE: 'Delayed by the rate limit for each user, which is half of `TAPEGATE_MAIL_RATE`.',
   RATE: "Delayed by the site's rate limit, `TAPEGATE_MAIL_RATE`.",
 };
 

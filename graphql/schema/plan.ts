@@ -40,36 +40,36 @@ const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   fields: (t) => ({
     earliest: t.field({
       ...time(
-        "The earliest possible end: the drives read only this request's files, and staging libraries deliver files at the highest speed recorded.",
+        "The earliest possible end of the request, if the drives read only this request's files, and staging libraries deliver files at the highest speed recorded.",
       ),
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
       ...time(
-        'The planned end: the drives follow the plan for the current queue, and staging libraries deliver files in the usual time.',
+        'The planned end of the request, if the drives follow the plan for the current queue, and staging libraries deliver files in the usual time.',
       ),
       resolve: (range) => timeOf(range.planned),
     }),
     latest: t.field({
       ...time(
-        'The latest likely end. Nine of ten requests finish by this time, even if many requests are created at once.',
+        'The latest likely end of the request. Nine of ten requests finish by this time, even if many requests are created at once.',
       ),
       resolve: (range) => timeOf(range.latest),
     }),
   }),
 });
 
-const END_UNKNOWN = 'Why the end is unknown. Null if it is known, or if the reason is unknown.';
+const END_UNKNOWN = 'Why the end of the request is unknown. Null if the end is known, or if the reason is unknown.';
 
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'The current state of a drive.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: "The drive's name in its engine." }),
+    name: t.exposeString('name', { description: "The drive's name, such as `drive-1`." }),
     isClaimed: t.exposeBoolean('isClaimed', { description: 'Whether a running engine claims the drive.' }),
     host: t.exposeString('host', nullable('The host of the engine that claims the drive. For viewers and operators.')),
     library: t.exposeString('library', { description: "The library's name." }),
     isOpen: t.exposeBoolean('isOpen', {
-      description: 'Whether the drive is in service: neither it nor its library is suspended.',
+      description: 'Whether the drive is in service: neither the drive nor its library is suspended.',
     }),
     suspensionMode: t.expose('suspensionMode', {
       type: ModeType,
@@ -77,7 +77,7 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
       description: 'How the drive or its library is suspended. Null if both are in service.',
     }),
     hasLibraryFailed: t.exposeBoolean('hasLibraryFailed', {
-      description: 'Whether the library has failed, and its engine will try it again.',
+      description: "Whether the library has failed, and the drive's engine will try the library again.",
     }),
     volume: t.exposeString('volume', nullable('The mounted volume. Null if there is none.')),
     filesRunning: t.exposeInt('filesRunning', { description: 'The number of files that the drive is reading.' }),
@@ -173,7 +173,7 @@ const WaitingReasonType = builder.enumType('WaitingReason', {
 });
 
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({
-  description: 'Files of a request on the same volume that are waiting for the same reason.',
+  description: 'Files of one request that are on the same volume and are waiting for the same reason.',
   fields: (t) => ({
     volume: t.exposeString(
       'volume',
@@ -220,7 +220,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        "The estimated end. Null if the end is unknown, for example because a volume is suspended, no restore disk has room, or no engine is running. Also null if an engine must first check a copy on disk, or if a staging library's delivery time is unknown.",
+        "The estimated end of the request. Null if the end is unknown, for example because a volume is suspended, no restore disk has room, or no engine is running. Also null if an engine must first check a copy on disk, or if a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -247,7 +247,7 @@ const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'The estimated end. Null if no file is waiting, or if the end is unknown, for example because a volume is suspended or no engine is running.',
+        'The estimated end of the request. Null if no file is waiting, or if the end is unknown, for example because a volume is suspended or no engine is running.',
     }),
   }),
 });
@@ -256,14 +256,14 @@ builder.subscriptionFields((t) => ({
   requestEnd: t.field({
     type: RequestEndType,
     description:
-      "Sends a request's estimated end. Sends a new estimate when the planned end is no longer between `earliest` and `latest` of the last estimate. Completes when the request is finished.",
+      "Sends a request's estimated end. Sends a new estimate when the planned end is no longer between `earliest` and `latest` of the last estimate that was sent. Completes when the request is finished.",
     args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     subscribe: (_root, { id }, ctx) => cancellable((signal) => watchEnd(ctx, id, signal)),
     resolve: (end) => end,
   }),
 }));
 
-const AMOUNT = 'An exact decimal number with two to six decimals, rounded up, such as `12.50`.';
+const AMOUNT = 'The amount as a decimal number with two to six decimals, rounded up, such as `12.50`.';
 const CURRENCY = "The currency in the library's settings, such as `EUR`.";
 
 const PriceType = builder.objectRef<Price>('Price').implement({
@@ -301,26 +301,26 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of requested files that are already on disk.' }),
     bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of the requested files on disk in bytes.')),
     filesAtPrimaryPath: t.exposeInt('filesAtPrimaryPath', {
-      description: 'The number of files on disk at their primary path, which is not on a restore disk.',
+      description: 'The number of requested files that are on disk at the path from which they were archived, instead of on a restore disk.',
     }),
     bytesAtPrimaryPath: t.expose(
       'bytesAtPrimaryPath',
-      bigInt('The total size in bytes of the files that are on disk at their primary path.'),
+      bigInt('The total size in bytes of the requested files that are on disk at the path from which they were archived.'),
     ),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', {
-      description: 'The number of files that other requests are already recalling.',
+      description: 'The number of requested files that are already being recalled for other requests.',
     }),
     filesAlsoRequested: t.exposeInt('filesAlsoRequested', {
       description:
-        'The number of requested files that other live requests of the same quota also contain. The quota is charged for these files once for each request.',
+        'The number of requested files that are also in other live requests of the same quota. The quota is charged for such a file once for each request.',
     }),
     bytesAlsoRequested: t.expose(
       'bytesAlsoRequested',
-      bigInt('The total size in bytes of the files that other live requests of the same quota also contain.'),
+      bigInt('The total size in bytes of the requested files that are also in other live requests of the same quota.'),
     ),
     filesToRecall: t.exposeInt('filesToRecall', {
       description:
-        'The number of files to recall from tape, including those that other requests are already recalling.',
+        'The number of files to recall from tape, including files that are already being recalled for other requests.',
     }),
     bytesToRecall: t.expose('bytesToRecall', bigInt('The total size of the files to recall in bytes.')),
     filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
@@ -334,17 +334,17 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     user: t.string({ description: 'The user whose quota would be charged.', resolve: ({ quota }) => quota.user }),
     quotaSize: t.field({ ...bigInt("The quota's size in bytes."), resolve: ({ quota }) => quota.size }),
     quotaUsed: t.field({
-      ...bigInt('The bytes of the quota that are used without the request.'),
+      ...bigInt('The bytes of the quota that are in use before the request is created.'),
       resolve: ({ quota }) => quota.used,
     }),
     quotaUsedAfter: t.field({
-      ...bigInt('The bytes of the quota that would be used with the request.'),
+      ...bigInt('The bytes of the quota that would be in use after the request is created.'),
       resolve: ({ quota }) => quota.usedAfter,
     }),
     isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
     hasRoom: t.exposeBoolean('hasRoom', {
       description:
-        'Whether the restore disks in service have room for the files to recall, within the size that Tapegate may use on each disk.',
+        'Whether the restore disks in service have room for the files to recall. Considers how many bytes Tapegate may use on each disk.',
     }),
     prices: t.expose('prices', {
       type: [LibraryPriceType],
@@ -353,13 +353,13 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     price: t.expose('price', {
       type: PriceType,
       nullable: true,
-      description: 'The total charge. Null if no library charges for the request, or if they use different currencies.',
+      description: 'The total charge. Null if no library charges for the request, or if the libraries charge in different currencies.',
     }),
     end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
       description:
-        "The estimated end. Null if the end is unknown, for example because a volume is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
+        "The estimated end of the request. Null if the end is unknown, for example because a volume is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),

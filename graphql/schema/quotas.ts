@@ -124,7 +124,7 @@ builder.mutationFields((t) => ({
   }),
   removeQuota: t.field({
     type: RemovedQuotaType,
-    description: 'Removes a quota. Its user must not have live requests.',
+    description: "Removes a quota. The quota's user must not have live requests.",
     errors: { types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError] },
     args: { user: t.arg.string({ required: true, description: "The user's name." }) },
     resolve: async (_root, { user }, ctx) => await removeQuota(ctx, user),
@@ -203,7 +203,7 @@ const filesBelowOf = createBatch(readFilesBelow);
 // not a prismaObject, because Prisma would query a rule that the mutation `removePathRule` has already deleted
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
-    'A rule that allows callers to perform an action on the files below a prefix. Only the longest matching prefix with rules for the action counts. If no prefix of the path has a rule for the action, all callers may perform the action. Rules do not apply to operators and viewers.',
+    'A rule that allows callers to perform an action on the files below a prefix. Of the prefixes that have rules for the action and match the path, only the longest counts. If no prefix of the path has a rule for the action, all callers may perform the action. Rules do not apply to operators and viewers.',
   fields: (t) => ({
     prefix: t.string({
       description: 'The prefix. `/` is the whole catalogue.',
@@ -216,7 +216,7 @@ const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
     }),
     name: t.exposeString('name', { description: 'The name of the user or group. Empty for all callers.' }),
     filesBelow: t.int({
-      description: 'The number of files below the prefix, counted up to 10,000.',
+      description: 'The number of files below the prefix. The count stops at 10,000.',
       complexity: { field: 20 },
       resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix)) ?? 0,
     }),
@@ -319,7 +319,7 @@ builder.mutationFields((t) => ({
   setPathRule: t.field({
     type: PathRuleType,
     description:
-      'Adds a path rule. Once a prefix has a rule for an action, only callers that its rules name may perform the action. Requests keep their files.',
+      "Adds a path rule. Once a prefix has a rule for an action, only the callers in the prefix's rules may perform the action. Existing requests keep their files.",
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
     resolve: (_root, { input }, ctx) => setPathRule(ctx, input),

@@ -79,7 +79,7 @@ export const RequestType = builder.prismaNode('Request', {
   findUnique: (id, ctx) => ({ id: Number(id), quota: visibleQuotas(ctx) }),
   nullable: true,
   description:
-    'A request for files: those that match a pattern, or a list of paths. Charged to a quota until its retention ends.',
+    'A request for files: those that match a pattern, or a list of paths. A quota is charged for the files until the retention of the request ends.',
   fields: (t) => ({
     requestId: t.exposeInt('id', { description: 'The id of the request in REST and in arguments.' }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
@@ -105,7 +105,7 @@ export const RequestType = builder.prismaNode('Request', {
     lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When the request finished. Null until it finishes.')),
     restoredBelow: t.stringList({
       description:
-        "The mount points of the restore disks for the request's files. Each file is at the mount point followed by its logical path. Empty if a file was renamed: use each file's `restoredPath` instead.",
+        "The mount points of the restore disks for the request's files. Each file's path on disk is one of these mount points followed by the file's logical path. Empty if a file was renamed: use each file's `restoredPath` instead.",
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),
     filesTotal: t.exposeInt('filesTotal', {
@@ -133,13 +133,13 @@ export const RequestType = builder.prismaNode('Request', {
     }),
     hasMoreExcluded: t.boolean({
       description:
-        'Whether Tapegate excluded even more files from the request than `filesRefused` and `filesOverLimit` count. These files join the request when there is room.',
+        'Whether the request excludes further files that `filesRefused` and `filesOverLimit` do not count. These files join the request when there is room.',
       // a size of 0 means that the size is unknown
       resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0,
     }),
     filesAtPrimaryPath: t.int({
       description:
-        'The number of files in the request that are on disk at their primary path, which is not on a restore disk.',
+        'The number of files in the request that are on disk at the path from which they were archived, instead of on a restore disk.',
       resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
     }),
     filesReleased: t.int({
@@ -207,11 +207,11 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
     label: t.string({ description: 'A name for the request. Default: the pattern or the first path.' }),
     maxFiles: t.int({
       description:
-        'The maximum number of files. The mutation fails if more files match now. Files that appear later and exceed the maximum do not join the request.',
+        'The maximum number of files. The mutation fails if the catalogue already contains more of the requested files. Files that appear later and exceed the maximum do not join the request.',
     }),
     maxBytes: t.field(
       bigInt(
-        'The maximum number of bytes. The mutation fails if the files are larger now. Files that appear later and exceed the maximum do not join the request.',
+        'The maximum number of bytes. The mutation fails if the requested files in the catalogue are already larger in total. Files that appear later and exceed the maximum do not join the request.',
       ),
     ),
     notifyOnFirstFile: t.string({
@@ -229,14 +229,14 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
     id: t.int({ required: true, description: "The request's `requestId`." }),
     quota: t.string({ description: "If given, the mutation fails unless the request belongs to this user's quota." }),
     retention: t.field(
-      time('The new expiry time. A time in the past ends the request; a future time revives an ended one.'),
+      time('The new expiry time. A time in the past ends the request. A time in the future revives an ended request.'),
     ),
     label: t.string({ description: 'The new label.' }),
     maxFiles: t.int({
-      description: 'The maximum number of files. Null removes the limit. A higher limit lets excluded files join.',
+      description: 'The maximum number of files. Null removes the limit. If the limit is raised, files that exceeded it can join the request.',
     }),
     maxBytes: t.field(
-      bigInt('The maximum number of bytes. Null removes the limit. A higher limit lets excluded files join.'),
+      bigInt('The maximum number of bytes. Null removes the limit. If the limit is raised, files that exceeded it can join the request.'),
     ),
     notifyOnFirstFile: t.string({
       description:
@@ -305,7 +305,7 @@ export const ErrorClassType = builder.enumType('ErrorClass', {
   }),
 });
 const UnresolvedReasonType = builder.enumType('UnresolvedReason', {
-  description: 'Why a path of a request has no file.',
+  description: 'Why the file of a requested path is not in the request.',
   values: describeValues<UnresolvedReason>({
     UNKNOWN: 'The catalogue does not contain the path.',
     QUOTA_FULL: 'The file did not fit into the quota when it was added to the catalogue.',
@@ -331,10 +331,10 @@ const RequestFileType = builder.prismaObject('RequestFile', {
 
 const UnresolvedPathType = builder.prismaObject('UnresolvedPath', {
   description:
-    "A path of a request without a file: the catalogue does not contain it, or the file exceeds the quota or the request's limits.",
+    "A requested path whose file is not in the request: the catalogue does not contain the path, or the file does not fit into the quota or the request's limits.",
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
-    reason: t.expose('reason', { type: UnresolvedReasonType, description: 'Why the path has no file.' }),
+    reason: t.expose('reason', { type: UnresolvedReasonType, description: 'Why the file of the path is not in the request.' }),
   }),
 });
 
@@ -367,7 +367,7 @@ builder.prismaObjectFields('Request', (t) => ({
   unresolved: t.connection(
     {
       type: UnresolvedPathType,
-      description: 'The paths without a file, in the order in which they joined the request.',
+      description: 'The requested paths whose files are not in the request, in the order in which the paths joined the request.',
       complexity: pageComplexity,
       resolve: ({ id }, args, ctx, info) =>
         resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
@@ -412,7 +412,7 @@ builder.prismaObjectFields('RequestFile', (t) => ({
   }),
   lastError: t.string({
     ...nullable(
-      'The last error, or the reason why the file failed or the next attempt is delayed. Null without an error or a delay.',
+      'The last error, or the reason why the file failed or the next attempt is delayed. Null if there is neither an error nor a delay.',
     ),
     resolve: async (requestFile, _args, ctx) => requestFile.error ?? (await triesOf(ctx, requestFile))?.error ?? null,
   }),
@@ -428,7 +428,7 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
   description: 'Input of `releaseFiles`. Requires exactly one of `paths` and `match`.',
   fields: (t) => ({
     id: t.int({ required: true, description: "The request's `requestId`." }),
-    paths: t.stringList({ description: 'Logical paths of files in the request, and unresolved paths.' }),
+    paths: t.stringList({ description: 'The logical paths to release: paths of files in the request, or requested paths that the catalogue does not contain.' }),
     match: t.string({ description: "A plain, case-sensitive substring of the request's paths." }),
   }),
 });
@@ -451,7 +451,7 @@ builder.mutationFields((t) => ({
   }),
   updateRequest: t.field({
     type: RequestType,
-    description: 'Changes a request. A new retention can end or revive the request.',
+    description: 'Changes a request. A new expiry time can end or revive the request.',
     errors: { types: [...takingErrors, WrongQuotaError, NotFoundError] },
     args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'The fields to change.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
@@ -472,7 +472,7 @@ builder.mutationFields((t) => ({
       id: t.arg.int({ required: true, description: "The request's `requestId`." }),
       priority: t.arg.int({
         required: true,
-        description: 'The priority, from -1000 to 1000. Higher priorities are recalled first.',
+        description: 'The priority, from -1000 to 1000. Files of requests with a higher priority are recalled first.',
       }),
     },
     resolve: async (_root, input, ctx) => getRequest(ctx, await setPriority(ctx, input)),

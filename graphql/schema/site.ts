@@ -66,7 +66,7 @@ builder.subscriptionFields((t) => ({
   requestChanges: t.field({
     type: RequestChangesType,
     description:
-      'Reports which visible requests were created, changed or ended, at most about once per second. Does not complete. `requestProgress` reports files that arrive on disk.',
+      'Reports which requests were created, changed or ended, at most about once per second. Includes only requests that the caller may see. Does not complete. `requestProgress` reports files that arrive on disk.',
     subscribe: (_root, _args, ctx) => cancellable((signal) => watchRequests(ctx, signal)),
     resolve: (changes) => changes,
   }),
@@ -87,19 +87,19 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     filesWaiting: t.exposeInt(
       'filesWaiting',
       nullable(
-        'The number of waiting files at one time in a period of five minutes, or the mean in a period of an hour. Null if unknown.',
+        'For a period of five minutes, the number of waiting files at one moment. For a period of an hour, the mean number. Null if unknown.',
       ),
     ),
     oldestSeconds: t.exposeFloat(
       'oldestSeconds',
       nullable(
-        'The longest wait in the queue in seconds: at one time in a period of five minutes, or the maximum in a period of an hour. Null if unknown.',
+        'For a period of five minutes, the longest wait in the queue at one moment, in seconds. For a period of an hour, the maximum. Null if unknown.',
       ),
     ),
     drivesInUse: t.exposeFloat(
       'drivesInUse',
       nullable(
-        'The number of drives with a mounted volume at one time in a period of five minutes, or the mean in a period of an hour. Null if unknown.',
+        'For a period of five minutes, the number of drives with a mounted volume at one moment. For a period of an hour, the mean number. Null if unknown.',
       ),
     ),
     drives: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),
@@ -119,7 +119,7 @@ builder.prismaObjectField('Quota', 'history', (t) =>
   t.field({
     type: [QuotaPointType],
     description:
-      "The quota's usage over time: at `since`, after each hour in which it changed, and now. At most 90 days.",
+      "The quota's usage over time: at `since`, after each hour in which the usage changed, and now. At most 90 days.",
     complexity: { field: HISTORY_COMPLEXITY },
     args: { since: t.arg({ type: 'DateTime', required: true, description: 'The start of the period.' }) },
     resolve: async ({ id }, { since }, ctx) => (await readQuotaHistory(ctx, [id], since)).get(id) ?? [],
@@ -156,7 +156,7 @@ builder.queryFields((t) => ({
   fence: t.string({
     nullable: true,
     description:
-      'Returns why this Tapegate is fenced: its database is a copy, or another Tapegate has taken over the restore disks. A fenced Tapegate accepts requests, but restores, removes and sends nothing until an operator runs `tapegate takeover`. Null if this Tapegate is not fenced.',
+      'Returns why this Tapegate is fenced: its database is a copy, or another Tapegate has taken over the restore disks. A fenced Tapegate accepts requests, but does not restore files, remove files or send messages until an operator runs `tapegate takeover`. Null if this Tapegate is not fenced.',
     resolve: (_root, _args, ctx) => readFence(ctx),
   }),
   history: t.field({

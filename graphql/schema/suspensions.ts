@@ -33,7 +33,7 @@ export const ModeType = builder.enumType('SuspensionMode', {
 });
 
 const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
-  description: 'A suspended object. An operator suspended it, or an engine after failures.',
+  description: 'An object that an operator suspended, or that an engine suspended after failures.',
   fields: (t) => ({
     kind: t.expose('kind', {
       type: KindType,

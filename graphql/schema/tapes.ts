@@ -72,7 +72,7 @@ builder.prismaNode('Drive', {
   nullable: true,
   description: 'A tape drive. For a staging library, one of its simultaneous reads.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: "The drive's name in its engine." }),
+    name: t.exposeString('name', { description: "The drive's name, such as `drive-1`." }),
     library: t.relation('library', { description: 'The library that contains the drive.' }),
     volume: t.relation('volume', nullable('The mounted volume. Null if there is none.')),
     isClaimed: t.boolean({
@@ -213,14 +213,14 @@ builder.mutationFields((t) => ({
   moveVolume: t.field({
     type: ChosenFilesType,
     description:
-      'Records that a cartridge was copied to another one. Its files are then read from the new cartridge, at the same positions. Does not copy data.',
+      'Records that a cartridge was copied to another cartridge. Tapegate then reads the files from the new cartridge, at the same positions. Does not copy data.',
     errors: { types: errors },
     args: { input: t.arg({ type: MoveVolumeInput, required: true, description: 'The two volumes.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => moveVolume(ctx, { ...input, isDryRun: dryRun }),
   }),
   retireVolume: t.field({
     type: RetiredVolumeType,
-    description: 'Retires a volume. Its files are read from their other copies, and no files are added to it.',
+    description: "Retires a volume. Tapegate then reads the volume's files from their other copies, and adds no files to the volume.",
     errors: { types: errors },
     args: { input: t.arg({ type: RetireVolumeInput, required: true, description: 'The volume to retire.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => retireVolume(ctx, { ...input, isDryRun: dryRun }),
