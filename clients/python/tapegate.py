@@ -151,7 +151,7 @@ class Tapegate:
         return _unless_refused(self._ask("estimateRequest", document, input=chosen))
 
     def request(self, request_id):
-        """Returns a request, or None if it does not exist or the caller may not see it."""
+        """Returns a request, or None if it does not exist or the caller is not allowed to see it."""
         return self._ask("request", "query ($id: Int!) { request(id: $id) { %s waiting { queuePosition endUnknown end { planned } } } }" % REQUEST,
                          id=request_id)
 
@@ -193,7 +193,7 @@ class Tapegate:
 
         def files_of(request):
             if request is None:
-                raise Refused("there is no request %s, or you may not see it" % request_id, "NOT_FOUND")
+                raise Refused("there is no request %s, or you are not allowed to see it" % request_id, "NOT_FOUND")
             return request["files"]
 
         return self._pages("request", document, files_of, id=request_id, states=states)
@@ -256,7 +256,7 @@ class Tapegate:
         return self._pages("page", document, match=match, stages=stages)
 
     def quota(self, user):
-        """Returns a quota, or None if it does not exist or the caller may not see it."""
+        """Returns a quota, or None if it does not exist or the caller is not allowed to see it."""
         return self._ask("quota", "query ($user: String!) { quota(user: $user) { user size used email } }", user=user)
 
     # GraphQL
@@ -718,7 +718,7 @@ def _requests(tapes, given):
 def _show(tapes, given):
     request = tapes.request(given.id)
     if request is None:
-        raise Refused("there is no request %d, or you may not see it" % given.id)
+        raise Refused("there is no request %d, or you are not allowed to see it" % given.id)
     _print_request(given, request)
     if not given.json and request["filesFailed"] > 0:
         for line in _reasons(tapes, request):
@@ -753,7 +753,7 @@ def _no_match(text):
 def _quota(tapes, given):
     quota = tapes.quota(given.user)
     if quota is None:
-        raise Refused("there is no quota %s, or you may not see it" % json.dumps(given.user))
+        raise Refused("there is no quota %s, or you are not allowed to see it" % json.dumps(given.user))
     _print(given, quota, "%s: %d of %s used" % (quota["user"], quota["used"], _plural(quota["size"], "byte")))
 
 

@@ -63,7 +63,7 @@ export class Client {
     return unlessRefused<Estimate>(present(estimateRequest));
   }
 
-  /** @returns undefined if it does not exist, or the caller may not see it */
+  /** @returns undefined if it does not exist, or the caller is not allowed to see it */
   async request(id: number): Promise<RequestInDetail | undefined> {
     return (await this.ask<sent.RequestQuery>(sent.RequestText, { id })).request ?? undefined;
   }
@@ -107,7 +107,7 @@ export class Client {
   /** Yields the files of a request, each with its state. */
   async *requestFiles(id: number, states?: sent.RequestFileState[]): AsyncGenerator<RequestFile> {
     yield* this.pages<sent.RequestFilesQuery, RequestFile>(sent.RequestFilesText, { id, states }, ({ request }) => {
-      if (!request) throw new Refused(`there is no request ${id}, or you may not see it`, 'NOT_FOUND');
+      if (!request) throw new Refused(`there is no request ${id}, or you are not allowed to see it`, 'NOT_FOUND');
       return request.files;
     });
   }
@@ -141,7 +141,7 @@ export class Client {
     yield* this.pages<sent.FilesQuery, TapeFile>(sent.FilesText, { match, stages }, (data) => data.tapeFiles);
   }
 
-  /** @returns undefined if it does not exist, or the caller may not see it */
+  /** @returns undefined if it does not exist, or the caller is not allowed to see it */
   async quota(user: string): Promise<Quota | undefined> {
     return (await this.ask<sent.QuotaQuery>(sent.QuotaText, { user })).quota ?? undefined;
   }

@@ -276,7 +276,7 @@ const StageChangeType = builder.objectRef<StageChange>('StageChange').implement(
     }),
     to: t.expose('to', { type: StageType, description: 'The new stage.' }),
     at: t.expose('at', time('When the stage changed. If `from` is null, when the stage was read.')),
-    eventId: t.expose('eventId', bigInt('The cursor to pass as `after`.')),
+    eventId: t.expose('eventId', bigInt('The cursor of the event. Pass it as `after` to receive later events.')),
   }),
 });
 

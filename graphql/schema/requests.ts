@@ -266,7 +266,7 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
       timeOrNull('The estimated end, based on the rate so far. Null if unknown, or if recalls are suspended.'),
     ),
     at: t.expose('at', time('When the progress changed.')),
-    eventId: t.expose('eventId', bigInt('The cursor to pass as `after`.')),
+    eventId: t.expose('eventId', bigInt('The cursor of the event. Pass it as `after` to receive later events.')),
   }),
 });
 

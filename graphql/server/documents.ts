@@ -92,9 +92,9 @@ function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefin
       ? tooLarge(`the query has ${found} ${what}, but at most ${allowed} are allowed`, { found, allowed })
       : undefined;
   return (
-    exceeds(selections, MAX_SELECTIONS, 'fields and spreads in its text') ??
+    exceeds(selections, MAX_SELECTIONS, 'fields and fragment spreads in its text') ??
     exceeds(definitions.length, MAX_FRAGMENTS, 'operations and fragments') ??
-    exceeds(most, MAX_REPEATS, 'fields of the same name that have arguments or fields')
+    exceeds(most, MAX_REPEATS, 'fields with the same name and with arguments or subfields')
   );
 }
 
@@ -195,7 +195,7 @@ function limitIntrospection(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: (operation) => {
       const found = introspectionCost(operation, fragmentsOf(context.getDocument()));
-      const says = `the introspection in the query costs ${found}, but at most ${MOST_OF_SCHEMA} is allowed`;
+      const says = `the introspection in the query has a cost of ${found}, but at most ${MOST_OF_SCHEMA} is allowed`;
       if (found > MOST_OF_SCHEMA) context.reportError(tooLarge(says, { found, allowed: MOST_OF_SCHEMA }));
     },
   };

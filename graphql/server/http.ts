@@ -24,7 +24,7 @@ export function acceptedOf(req: Request, types: readonly string[]): string | und
 }
 
 export function notAcceptable(...types: string[]): HttpError {
-  return new HttpError(406, `Accept must allow ${types.join(' or ')}`);
+  return new HttpError(406, `the Accept header must allow ${types.join(' or ')}`);
 }
 
 /**

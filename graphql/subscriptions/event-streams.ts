@@ -294,7 +294,7 @@ export class EventStreams {
     }
     const operations = stream?.operations ?? new Set();
     if (operations.size >= this.limits.operations) {
-      const message = `the stream already has ${operations.size} operations, the maximum: try again when one has ended`;
+      const message = `the stream already has ${operations.size} operations, which is the maximum: try again when one of them has ended`;
       throw new HttpError(429, message, { 'Retry-After': '5' });
     }
     const give = this.limits.keep(req, size);

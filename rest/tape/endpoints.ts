@@ -38,18 +38,18 @@ async function chooseQuota(ctx: Context, named: readonly string[], siteName: str
   if (others.length > 0) {
     const some = named.slice(0, 3).map(quote).join(' and ');
     const more = named.length > 3 ? ` and ${named.length - 3} more` : '';
-    throw new InvalidInputError(field, `must name one quota in a request, not ${some}${more}`);
+    throw new InvalidInputError(field, `must name the same quota for all files of a request, not ${some}${more}`);
   }
   if (first !== undefined) return first;
   const own = await readQuotasOfCaller(ctx);
   const [only, ...more] = own ?? [];
   if (only !== undefined && more.length === 0) return only;
   if (own?.length === 0)
-    throw new InvalidInputError(field, `must name a quota, because ${quote(ctx.caller.name)} does not have one`);
+    throw new InvalidInputError(field, `must name the quota to charge, because ${quote(ctx.caller.name)} has no quota`);
   const some = own
-    ? `${quote(ctx.caller.name)} has ${own.length}, ${own.slice(0, 10).map(quote).join(', ')}`
+    ? `${quote(ctx.caller.name)} has ${own.length} quotas: ${own.slice(0, 10).map(quote).join(', ')}`
     : 'you may charge any quota';
-  throw new InvalidInputError(field, `must name the quota to charge: ${some}`);
+  throw new InvalidInputError(field, `must name the quota to charge; ${some}`);
 }
 
 export async function poll(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -142,7 +142,7 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you are not allowed to request it',
   DIRECTORY: 'the path is a directory: request the files in the directory',
-  ELSEWHERE: 'the gateway does not serve the file on disk, because it is at its primary path or was changed',
+  ELSEWHERE: 'the gateway does not serve the file on disk, because the file is at its primary path or was changed',
   QUOTA_FULL: 'the quota has no room for the file',
   NOT_YOURS: 'you are not allowed to read the file',
   DISK_FAILS: 'the disk with the copy of the file is temporarily unavailable',

@@ -71,7 +71,7 @@ const MOST_GIVEN = 8192;
 const filledString = string
   .refine((text) => text !== '', 'must not be empty')
   .refine((text) => !text.includes('\0') && text.isWellFormed(), {
-    error: ({ input }) => `must be text: ${quote(String(input))}`,
+    error: ({ input }) => `must be Unicode text without NUL characters, not ${quote(String(input))}`,
   });
 
 /** Matches ISO 8601 durations such as P2D or PT12H. */

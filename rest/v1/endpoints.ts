@@ -40,12 +40,12 @@ const requestId: Parameter = {
   example: 1,
 };
 
-const NO_REQUEST = 'the request does not exist, or the caller may not see it';
+const NO_REQUEST = 'the request does not exist, or the caller is not allowed to see it';
 const bodyErrors = {
   400: 'the body or a value is invalid',
   408: 'the client stopped sending the body',
   413: 'the body is longer than 32 MB',
-  415: 'the body is compressed',
+  415: 'the request body is compressed: send it uncompressed',
 };
 
 const summary = {
@@ -163,7 +163,7 @@ export const endpoints: readonly Endpoint[] = [
     ],
     answer: {
       form: refTo('TapeFiles'),
-      description: 'the files and their number',
+      description: 'the files, and the number of files',
       example: {
         count: 1,
         files: [
@@ -183,7 +183,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'get', path: '/quota/{user}', name: 'getQuota', handler: quotas.getOne },
     summary: "Show a user's quota and live requests",
     description:
-      '`used` is the total charge of the listed requests. Sizes are exact integers, which may exceed the range of a double.',
+      '`used` is the total charge of the listed requests. Sizes are exact integers, and can be too large to store exactly in a double.',
     parameters: [
       { name: 'user', in: 'path', description: "The user's name", schema: pathForms.user, example: 'alice' },
     ],
@@ -208,7 +208,7 @@ export const endpoints: readonly Endpoint[] = [
         ],
       },
     },
-    errors: { 404: 'the user does not exist, or the caller may not see it' },
+    errors: { 404: 'the user does not exist, or the caller is not allowed to see it' },
   },
 ];
 
@@ -218,7 +218,7 @@ export const commonErrors: Readonly<Record<number, string>> = {
   403: 'the caller lacks permission, or the request comes from a page of another origin',
   421: 'the gateway is not configured for this host name',
   429: 'the caller has reached a limit: retry after the number of seconds in `Retry-After`',
-  500: 'an internal error, or the database connection broke before the change was confirmed: check whether the change was made before you send the request again',
+  500: 'an internal error, or the connection to the database was lost before the change was confirmed: check whether the change was made before you send the request again',
   503: 'the database does not answer or is too busy: retry after the number of seconds in `Retry-After`',
 };
 

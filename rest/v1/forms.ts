@@ -22,7 +22,7 @@ const time = (description: string) =>
   ({
     type: 'string',
     pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{6})?$',
-    description: `${description}; UTC, without a zone`,
+    description: `${description}, as a time in UTC without a zone suffix`,
   }) as const;
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
@@ -54,7 +54,7 @@ const given = {
   retention: {
     type: ['string', 'null'],
     pattern: '^(\\d{4}-\\d\\d-\\d\\d(T\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,6})?)?)?$',
-    description: 'When the request expires: a time in UTC without a zone, or a date, which means midnight',
+    description: 'When the request expires: a time in UTC without a zone suffix, or a date, which means midnight UTC',
   },
   label: {
     type: ['string', 'null'],
@@ -136,7 +136,7 @@ export const forms = {
   }),
   Quota: answer({
     id: { type: 'integer', minimum: 1, description: "The user's id" },
-    user: text('The name of the user and of the quota'),
+    user: text('The name of the user, which is also the name of the quota'),
     size: bytes("The quota's size in bytes"),
     used: bytes('The bytes charged for live requests'),
     email: text("The user's email address. May be empty"),
@@ -162,7 +162,7 @@ export const forms = {
           { type: 'string', pattern: '^(\\r?\\n)*(/[^/\\u0000\\r\\n]+)+(\\r?\\n((/[^/\\u0000\\r\\n]+)+)?)*$' },
         ],
         description:
-          'The paths of the files: a list, or one string with a path per line. A path that the catalogue does not contain joins the request when it appears',
+          'The paths of the files: a list, or one string with a path per line. A file that the catalogue does not contain yet joins the request when the file is added to the catalogue',
       },
       patterns: notGiven,
       ...given,

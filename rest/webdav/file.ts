@@ -40,7 +40,7 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
     if (res.headersSent || res.destroyed || res.closed) throw error;
     for (const name of OF_FILE) res.removeHeader(name);
     if (error instanceof HttpError) throw error;
-    logFailure(ctx.log, error, 'cannot read a copy', { path });
+    logFailure(ctx.log, error, 'cannot read the restored copy of a file', { path });
     throw unreadable(path);
   } finally {
     opened.close();
@@ -69,12 +69,12 @@ const unreadable = (path: string) =>
 const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
   DIRECTORY: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
-  NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
+  NOT_YOURS: (path) => new HttpError(403, `you are not allowed to read ${quote(path)}`),
   // use status 415 as StoRM does: clients read 409 as "already exists", and then might remove the file
   ON_TAPE: (path) =>
     new HttpError(
       415,
-      `${quote(path)} is on tape: stage it first, with the WLCG Tape REST API (${DISCOVERY_PATH}) or a request`,
+      `${quote(path)} is on tape: stage it first, either with the WLCG Tape REST API (${DISCOVERY_PATH}) or with a Tapegate request`,
     ),
   ELSEWHERE: (path) =>
     new HttpError(
@@ -124,12 +124,12 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
   res.setHeader('Accept-Ranges', 'bytes');
   const status = checkConditions(req.headers, validators);
   if (status === 304) return void res.status(304).end();
-  if (status === 412) throw new HttpError(412, `${quote(copy.path)} does not match If-Match or If-Unmodified-Since`);
+  if (status === 412) throw new HttpError(412, `${quote(copy.path)} does not match the If-Match or If-Unmodified-Since header`);
   res.set(digestHeaders([copy.checksum, copy.copyChecksum, withAlgorithm(copy.adler32)], wantedBy(req)));
   const isRanged = req.method === 'GET' && isRangeGood(oneOf(req.headers['if-range']), validators);
   const ranges = isRanged ? readRanges(req.headers.range, size) : undefined;
   if (ranges?.length === 0) {
-    throw new HttpError(416, `${quote(copy.path)} has ${size} bytes`, { 'Content-Range': `bytes */${size}` });
+    throw new HttpError(416, `the requested range is outside ${quote(copy.path)}, which has ${size} bytes`, { 'Content-Range': `bytes */${size}` });
   }
   const body = ranges ? rangedBody(res, ranges, size) : wholeBody(res, size);
   if (req.method === 'HEAD') return void res.end();

@@ -22,7 +22,7 @@ export function createBytesHandler(
   return async (req, res) => {
     const ctx = contextOf(req);
     if (ctx.config.transfer.webdav === 'off')
-      throw new HttpError(404, 'this gateway does not serve file contents (TAPEGATE_WEBDAV)');
+      throw new HttpError(404, 'this gateway does not serve file contents (TAPEGATE_WEBDAV is off)');
     if (req.method === 'GET' || req.method === 'HEAD') {
       const leave = enter(req);
       return await getFile(ctx, copies, req, res).finally(leave);

@@ -176,7 +176,7 @@ function findContradictions({ access, tlsCert, tlsKey }: Settings): string[] {
     [!tlsKey && tlsCert !== undefined, 'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the key file'],
     [
       auth.has('oidc') && (oidcIssuers.length === 0 || oidcAudiences.length === 0),
-      'TAPEGATE_AUTH contains oidc, which requires TAPEGATE_OIDC_ISSUER, and TAPEGATE_OIDC_AUDIENCE, the audience of the tokens for this gateway',
+      'TAPEGATE_AUTH contains oidc, which requires TAPEGATE_OIDC_ISSUER and TAPEGATE_OIDC_AUDIENCE: set TAPEGATE_OIDC_AUDIENCE to the audience of the tokens for this gateway',
     ],
     [
       twice !== undefined,
@@ -184,7 +184,7 @@ function findContradictions({ access, tlsCert, tlsKey }: Settings): string[] {
     ],
     [
       (auth.has('proxy') || auth.has('certificate')) && listProxies(proxies).length === 0,
-      'TAPEGATE_AUTH contains proxy or certificate, which require TAPEGATE_PROXY_ADDRESSES, the addresses of the proxies whose headers the gateway trusts',
+      'TAPEGATE_AUTH contains proxy or certificate, which require TAPEGATE_PROXY_ADDRESSES: set it to the addresses of the proxies whose headers the gateway trusts',
     ],
   ];
   return checks.flatMap(([isWrong, fault]) => (isWrong ? [fault] : []));
@@ -228,12 +228,12 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
   faults.push(...findDocumentFaults(settings));
   for (const { variable, methods, effect } of grantsIfEmpty) {
     if (env[variable] === '' && methods.some((method) => access.auth.has(method)))
-      faults.push(`${variable} must not be empty: without it, ${effect}`);
+      faults.push(`${variable} must not be empty: if it is empty, ${effect}`);
   }
   const local = access.proxies.ranges.find(isLocalRange);
   if (local !== undefined && access.proxySecret === undefined) faults.push(describeLocalProxy(local));
   if (env.TAPEGATE_AUTH === '')
-    return [...faults, 'TAPEGATE_AUTH must not be empty: without it, the gateway is open to every caller'];
+    return [...faults, 'TAPEGATE_AUTH must not be empty: an empty value opens the gateway to every caller'];
   const sign = env.TAPEGATE_AUTH === undefined || faulty.has('TAPEGATE_AUTH') ? findOtherHosts(settings) : undefined;
   if (sign) {
     const [variable, value] = sign;
@@ -264,7 +264,7 @@ function findDocumentFaults({ trustedDocuments }: Settings): string[] {
 const fileOfDocuments = (setting: string): string => setting.replace(/^only:/, '');
 
 const describeLocalProxy = (range: string): string =>
-  `TAPEGATE_PROXY_ADDRESSES contains ${JSON.stringify(range)}, from which every user of this host could send the headers of a proxy: replace it with a socket that only the proxy may open, such as unix:/run/tapegate/proxy.sock:www-data, or have the proxy send the secret of TAPEGATE_PROXY_SECRET_FILE`;
+  `TAPEGATE_PROXY_ADDRESSES contains ${JSON.stringify(range)}, from which every user of this host could send the headers of a proxy: replace the address with a socket that only the proxy can open, such as unix:/run/tapegate/proxy.sock:www-data, or have the proxy send the secret in TAPEGATE_PROXY_SECRET_FILE`;
 
 const listProxies = ({ ranges, sockets }: Proxies): string[] => [
   ...ranges,

@@ -163,7 +163,7 @@ export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (what === 'none') return '"none" must be the only entry';
   if (named.length === 0) return `${quote(what)} is not one of read, all, ${endpoints.join(', ')}`;
   if (from === undefined) return named.map((endpoint) => ({ endpoint }));
-  if (others.length > 0) return `${quote(entry)} contains "from" ${others.length + 1} times, but once is allowed`;
+  if (others.length > 0) return `${quote(entry)} contains "from" ${others.length + 1} times, but only one is allowed`;
   const ranges = splitWords(from);
   const wrong = ranges.find((range) => !isRange(range));
   if (wrong !== undefined)

@@ -76,7 +76,7 @@ const words = parsed(values.parseList, 'a list of names or URLs');
 const word = z.string().regex(/^\S+$/, 'a name without spaces');
 const roles = parsed(
   values.parseRoles,
-  'a list of roles with a group or user, such as operator=/tapes/ops,viewer=user:ada',
+  'a list of roles, each with a group or a user, such as operator=/tapes/ops,viewer=user:ada',
 );
 
 const legacy = z.string().transform((value, ctx): readonly values.LegacyRule[] => {
@@ -133,19 +133,19 @@ const access = z.object({
   ),
   oidcIssuers: listed(
     'TAPEGATE_OIDC_ISSUER',
-    parsed(values.parseIssuers, 'URLs without a query that begin with https://, or with http:// for this host'),
+    parsed(values.parseIssuers, 'a list of URLs without a query that begin with https:// (or with http:// if the issuer runs on this host)'),
     [],
-  ).describe('`oidc`: list of accepted issuers, as `https://` URLs, or `http://` for a port on this host'),
+  ).describe('`oidc`: list of the URLs of accepted issuers. The URLs begin with `https://`. For a port on this host, `http://` is also allowed'),
   oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe('`oidc`: list of accepted audiences'),
   oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('`oidc`: claim that contains the user name'),
   oidcGroupsClaims: setting('TAPEGATE_OIDC_GROUPS_CLAIM', words, 'wlcg.groups,groups').describe(
-    '`oidc`: claims that may contain the groups. The gateway uses the first claim that a token has',
+    '`oidc`: claims that may contain the groups. The gateway uses the first of these claims that the token contains',
   ),
   oidcRoles: listed('TAPEGATE_OIDC_ROLES', roles, []).describe(
     '`oidc`: list of roles (`user`, `viewer`, `operator`), each with the group or the user that has the role, such as `operator=/tapes/ops,viewer=user:ada`. Every authenticated caller has the role `user`, unless the list contains `user=`',
   ),
   oidcClientId: optional('TAPEGATE_OIDC_CLIENT_ID', word).describe(
-    "`oidc`: public client of `tapegate login` (device flow, RFC 8628) and of the dashboard (code flow with PKCE). For the dashboard, register `TAPEGATE_PUBLIC_URL` with a final slash as the redirect URI. If there are several issuers, append `?issuer=` and the encoded URL of the issuer to the URI. The issuer must allow requests from the dashboard's origin, and its token endpoint must have the issuer's origin",
+    "`oidc`: id of the public client that `tapegate login` (device flow, RFC 8628) and the dashboard (code flow with PKCE) use. For the dashboard, register `TAPEGATE_PUBLIC_URL` with a final slash as the redirect URI. If there are several issuers, append `?issuer=` and the encoded URL of the issuer to the URI. The issuer must allow requests from the dashboard's origin. The token endpoint of the issuer must have the same origin as the issuer",
   ),
   proxies: listed(
     'TAPEGATE_PROXY_ADDRESSES',
@@ -155,7 +155,7 @@ const access = z.object({
     ),
     { ranges: [], sockets: [] },
   ).describe(
-    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`, or `unix:/run/tapegate/proxy.sock:www-data` for members of a group. Only from these proxies does the gateway accept the headers for the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and the user. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
+    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`. With `unix:/run/tapegate/proxy.sock:www-data`, members of the group `www-data` can also connect to the socket. Only from these proxies does the gateway accept the headers for the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and the user. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
   ),
   proxySecret: optional('TAPEGATE_PROXY_SECRET_FILE', secretFile).describe(
     'file with the secret that a proxy sends in each request as `X-Tapegate-Proxy-Secret`. The gateway reads the file when it starts. A proxy on a Unix socket needs no secret',
@@ -165,16 +165,16 @@ const access = z.object({
     parsed(values.parseProxyHeaders, 'a list such as user=X-Remote-User,groups=X-Remote-Groups'),
     'user=X-Remote-User,subject=X-SSL-Client-S-DN,verified=X-SSL-Client-Verify',
   ).describe(
-    'headers that the proxy sets. `proxy` reads `user`, and `groups` if set (separated by commas). `certificate` reads `subject`, and `verified`, which must be `SUCCESS`. An omitted header keeps its default',
+    'names of the headers that the proxy sets. With `proxy`, the gateway reads the headers for `user` and for `groups` (optional, separated by commas). With `certificate`, it reads the headers for `subject` and for `verified`, whose value must be `SUCCESS`. A header that the list omits keeps its default name',
   ),
   proxyCertUsers: listed('TAPEGATE_PROXY_CERT_USERS', certUsers, {}).describe(
     '`certificate`: file with a quoted subject and its user on each line. For a subject that the file does not contain, the common name is the user',
   ),
   proxyRoles: listed('TAPEGATE_PROXY_ROLES', roles, []).describe(
-    '`proxy` and `certificate`: roles, in the form of `TAPEGATE_OIDC_ROLES`',
+    '`proxy` and `certificate`: list of roles, in the same format as `TAPEGATE_OIDC_ROLES`',
   ),
   legacy: setting('TAPEGATE_LEGACY', legacy, 'read').describe(
-    '`legacy`: list of REST endpoints for callers without credentials, as `read`, `all` or `POST /requests`. `from` limits an entry to addresses: `read, POST /requests from 192.0.2.0/24 192.0.3.7`. `none` closes all endpoints',
+    '`legacy`: list of REST endpoints that callers without credentials may use. An entry is `read`, `all`, or an endpoint such as `POST /requests`. `from` limits an entry to addresses: `read, POST /requests from 192.0.2.0/24 192.0.3.7`. `none` closes all endpoints',
   ),
 });
 
@@ -197,10 +197,10 @@ const MOST = 999_999_999;
 
 const limits = z.object({
   rateLimit: setting('TAPEGATE_RATE_LIMIT', integer(1, MOST), '60000').describe(
-    'maximum number of requests per minute from one caller (status 429 above the maximum). The headers `RateLimit` and `RateLimit-Policy` report how many requests are left. The tokens and addresses of a user count together. Each gateway counts separately, and ignores unauthenticated callers of its own host',
+    'maximum number of requests per minute from one caller (status 429 above the maximum). The headers `RateLimit` and `RateLimit-Policy` report how many requests are left. All requests of a user count together, regardless of the token or the address. Each gateway counts separately, and ignores unauthenticated callers of its own host',
   ),
   streams: setting('TAPEGATE_STREAMS', integer(1, MOST), '5000').describe(
-    'maximum number of open event streams (status 503 above the maximum). One caller may open a fifth of them (status 429 above that)',
+    'maximum number of open event streams (status 503 above the maximum). One caller may open at most a fifth of this number (status 429 above that)',
   ),
   requestFiles: setting('TAPEGATE_REQUEST_FILES', integer(1, MOST), String(MOST)).describe(
     'maximum number of files in a request (status 400 above the maximum). Files that appear later do not join a full request. Set the same limit for engines',
@@ -221,7 +221,7 @@ const limits = z.object({
 });
 
 export const schema = z.object({
-  port: setting('PORT', integer(0, 65_535), String(DEFAULT_PORT)).describe('port of the gateway; 0 takes a free port'),
+  port: setting('PORT', integer(0, 65_535), String(DEFAULT_PORT)).describe('port of the gateway. With 0, the gateway takes a free port'),
   host: setting('HOST', text, '127.0.0.1').describe('address of the gateway'),
   access,
   databaseUrl: optional('DATABASE_URL', postgresql).describe(
@@ -231,7 +231,7 @@ export const schema = z.object({
     'URL of one or more standbys, from which a gateway reads lists ([standbys](../operators/database.md#read-lists-from-standbys))',
   ),
   readWaitMs: setting('TAPEGATE_READ_WAIT_MS', integer(0, 60_000), '200').describe(
-    'milliseconds for which a list waits for a standby to replay recent changes. After that, the gateway reads the list from the primary',
+    'milliseconds for which the gateway waits for a standby to replay recent changes. After that, the gateway reads lists from the primary',
   ),
   dataDir: setting('DATA_DIR', text, './data').describe(
     'directory of the embedded database, the directory library and the default restore disk',
@@ -254,7 +254,7 @@ export const schema = z.object({
     "seconds without progress after which a call on a tape drive or staging library counts as stalled. A longer time in the library's settings (`mountSeconds`, `seconds`, `callSeconds`) takes precedence",
   ),
   smtpUrl: optional('SMTP_URL', url({ protocols: ['smtp:', 'smtps:'], needsHost: true })).describe(
-    '`smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to a mail server on the same host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). If unset, the engine does not send emails. If another engine with `SMTP_URL` has run in the last 7 days, the emails wait for an engine with `SMTP_URL`. If not, the engine only logs the emails',
+    'URL of the mail server, in the form `smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to a mail server on the same host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). If unset, the engine does not send emails. If another engine with `SMTP_URL` has run in the last 7 days, the emails wait for an engine with `SMTP_URL`. If not, the engine only logs the emails',
   ),
   mailFrom: setting(
     'TAPEGATE_MAIL_FROM',
@@ -268,17 +268,17 @@ export const schema = z.object({
     'days for which events are stored. A client that resumes after an older event gets `EVENTS_GONE`',
   ),
   requestDays: setting('TAPEGATE_REQUEST_DAYS', days(0), '30').describe(
-    'days for which the emails and the WLCG stage request of an ended request are stored',
+    'days for which Tapegate stores the emails and the WLCG stage request of an ended request',
   ),
   expiryNoticeHours: setting('TAPEGATE_EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
-    "engines: hours before the expiry of a request at which Tapegate sends an email to the request's last-file address, or to its first-file address if it has no last-file address. 0: no email. A request with a shorter retention gets no email",
+    "engines: number of hours before a request expires at which Tapegate sends an email. The email goes to the request's last-file address or, if the request has none, to its first-file address. 0: no email. A request with a shorter retention gets no email",
   ),
   webhookHosts: listed(
     'TAPEGATE_WEBHOOK_HOSTS',
     parsed(parseWebhookHosts, 'a list of names, addresses and ranges'),
     [],
   ).describe(
-    'names, addresses and ranges of the private network to which [webhooks](webhooks.md) may be sent, also without TLS, such as `hooks.example.org 10.1.0.0/16`. Other webhooks need a public address. Set the same list for engines',
+    'names, addresses and ranges of the private network to which [webhooks](webhooks.md) may be sent, also without TLS, such as `hooks.example.org 10.1.0.0/16`. All other webhooks must have a public address and use TLS. Set the same list for engines',
   ),
   auditDays: setting('TAPEGATE_AUDIT_DAYS', days(1), '400').describe(
     'days for which the audit log stores changes and their callers (`audit`)',
@@ -291,22 +291,22 @@ export const schema = z.object({
     'TAPEGATE_RESTORE_MODE',
     parsed(values.parsePermissions, 'three octal digits such as 0640, without set-id bits'),
   ).describe(
-    'permissions of restored files, such as 0640. Directories also get the execute bit for each read bit. Unset: the permissions of the original, or 0644 and 0750 if they are unknown',
+    'permissions of restored files, such as 0640. Directories also get the execute bit for each read bit. Unset: the permissions of the original. If these are unknown, files get 0644 and directories get 0750',
   ),
   restoreGroup: optional(
     'TAPEGATE_RESTORE_GROUP',
     parsed(values.findGroup, 'a group on this host, or its number'),
   ).describe(
-    'group of restored files, as a name or number. The group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host). Unset: the group of the original',
+    'group of restored files, as a name or number. The group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host). Unset: the group of the original file',
   ),
   linkRoot: optional('TAPEGATE_LINK_ROOT', directory).describe(
-    'absolute path of a directory in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). `/` is possible. Set the same directory for all engines',
+    'absolute path of a directory in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). The directory may be `/`. Set the same directory for all engines',
   ),
   publicUrl: optional(
     'TAPEGATE_PUBLIC_URL',
     parsed(
       values.parsePublicUrl,
-      'a URL that begins with http:// or https://, without user, query, or a path of the gateway',
+      'a URL that begins with http:// or https:// and contains no user, no query and no path of the gateway',
     ),
   ).describe(
     'URL of the gateway for users, if it differs from the listening address, such as `https://archive.example.org/tapes`. The gateway uses this URL as its own origin, and in links in emails. Set the same URL for engines',
@@ -322,7 +322,7 @@ export const schema = z.object({
     'TAPEGATE_CORS_ORIGINS',
     parsedParts(values.parseOrigin, 'a list of origins such as https://example.org'),
     [],
-  ).describe('origins whose pages may send requests, such as `https://portal.example.org,http://localhost:5173`'),
+  ).describe('web origins whose pages may send requests to the gateway, such as `https://portal.example.org,http://localhost:5173`'),
   tlsCert: optional('TAPEGATE_TLS_CERT', text).describe(
     "PEM file with the gateway's certificate and intermediate certificates. With `TAPEGATE_TLS_KEY`, the gateway uses TLS",
   ),
@@ -342,7 +342,7 @@ export const schema = z.object({
     '`off`: reject introspection of the GraphQL schema. [schema.graphql](../../graphql/schema.graphql) contains the schema',
   ),
   trustedDocuments: optional('TAPEGATE_TRUSTED_DOCUMENTS', text).describe(
-    'JSON file with GraphQL documents by id ([persisted documents](graphql.md#persisted-documents)). With `only:` before the path, the gateway rejects a document that is not in the file (status 403), unless an authenticated operator sends it',
+    'JSON file with GraphQL documents by id ([persisted documents](graphql.md#persisted-documents)). With `only:` before the path, the gateway rejects a document that is not in the file (status 403). Authenticated operators may send any document',
   ),
   transfer: z.object({
     siteName: optional(
@@ -352,7 +352,7 @@ export const schema = z.object({
       'name of this site for transfer tools ([transfer tools](rest.md#transfer-tools)). Unset: the host name of the gateway',
     ),
     webdav: setting('TAPEGATE_WEBDAV', oneOf('off', 'public', 'all'), 'public').describe(
-      'files that the gateway serves at `/webdav`: `public` for files that every user of the host may read, `all`, or `off` for none',
+      'files that the gateway serves at `/webdav`: `public` for files that every user of the host may read, `all` for all files, or `off` for no files',
     ),
     gateways: listed(
       'TAPEGATE_BYTES_GATEWAYS',

@@ -131,13 +131,13 @@ export class NotFoundError extends UserError {
 export const noRequest = (id: number | string): NotFoundError =>
   new NotFoundError(describeNoRequest(id), `there is no request with id ${id}`);
 
-export const describeNoRequest = (id: number | string): string => `there is no request ${id}, or you may not see it`;
+export const describeNoRequest = (id: number | string): string => `there is no request ${id}, or you are not allowed to see it`;
 
 /** Returns the error for a quota that does not exist or is hidden from the caller. */
 export const noQuota = (user: string): NotFoundError =>
   new NotFoundError(describeNoQuota(user), `there is no user ${quote(user)}`);
 
-export const describeNoQuota = (user: string): string => `there is no quota ${quote(user)}, or you may not see it`;
+export const describeNoQuota = (user: string): string => `there is no quota ${quote(user)}, or you are not allowed to see it`;
 
 export class ForbiddenError extends UserError {
   constructor(caller: string, what: string) {
@@ -196,9 +196,9 @@ export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
     super(
       'away',
-      'the database did not confirm the change, which may have been stored',
+      'the database did not confirm the change',
       cause,
-      'check before you repeat it',
+      'check whether the change was stored before you repeat it',
     );
   }
 }

@@ -16,7 +16,7 @@ const SLOW = [1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_80
 
 export const counted = {
   tapegate_errors_total: {
-    help: 'Errors returned to callers, by code. INTERNAL is a bug. GraphQL results such as QuotaExceeded are counted by tapegate_operation_seconds',
+    help: 'Errors returned to callers, by code. INTERNAL is a bug. GraphQL results such as QuotaExceeded are counted in tapegate_operation_seconds',
     labels: ['class'],
   },
   tapegate_recalls_started_total: { help: 'Started recalls', labels: ['drive'] },

@@ -43,7 +43,7 @@ export const moves = [
     from: 'RESTORING',
     to: 'UNVERIFIED',
     by: 'engine',
-    why: 'an unrecorded file with the same bytes is at its path',
+    why: 'a file with the same bytes, which Tapegate did not record, is at the path of the restored file',
   },
   {
     from: 'RESTORED',

@@ -106,8 +106,8 @@ function Fence() {
   if (!data?.fence) return null;
   return (
     <p class="line" role="alert">
-      This Tapegate is fenced: {data.fence}. It accepts requests, but does not restore, remove or send anything until an
-      operator runs “tapegate takeover”.
+      This Tapegate is fenced: {data.fence}. It accepts requests, but does not restore files, remove files or send
+      messages until an operator runs “tapegate takeover”.
     </p>
   );
 }

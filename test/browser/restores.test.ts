@@ -135,7 +135,7 @@ test('a restored file can be downloaded with a token and without, unless WebDAV 
 test('a user sees no request of another user, and an unknown token does not sign in', async () => {
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/wind' });
   const { page } = await openAs(await createSecret('bob'), `#/requests/${id}`);
-  await page.getByText(`Request ${id} does not exist, or you may not see it.`).waitFor();
+  await page.getByText(`Request ${id} does not exist, or you are not allowed to see it.`).waitFor();
   await page.getByRole('link', { name: 'Requests', exact: true }).click();
   await page.getByText('No requests.').waitFor();
   expect(await page.getByText('alice').count()).toBe(0);

@@ -55,7 +55,7 @@ const userViews: View[] = [
   ['#/files?match=%2Farchive', 'all files with "/archive" in their path'],
   ['#/requests', '2 requests'],
   ['#/requests/1', 'Paths not yet included'],
-  ['#/requests/99', 'Request 99 does not exist, or you may not see it.'],
+  ['#/requests/99', 'Request 99 does not exist, or you are not allowed to see it.'],
   ['#/quotas', 'alice'],
   ['#/quotas/alice', 'Requests of this quota'],
   ['#/nothing', 'This page does not exist.'],

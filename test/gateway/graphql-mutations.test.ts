@@ -109,7 +109,7 @@ test('each failure has its type', async () => {
   const notFound = {
     __typename: 'NotFound',
     code: 'NOT_FOUND',
-    message: `there is no request ${missing}, or you may not see it`,
+    message: `there is no request ${missing}, or you are not allowed to see it`,
   };
   expect([await update({ id: missing, label: 'x' }), await cancel(missing)]).toEqual([notFound, notFound]);
   expect(await update({ id, retention: '2020-01-01' })).toMatchObject({ state: 'EXPIRED', quota: { used: '0' } });

@@ -138,7 +138,7 @@ const inContractWords = (outcome: object) =>
     ? {
         ...outcome,
         message: String(outcome.message).replace(
-          /^there is no request (\d+), or you may not see it$/,
+          /^there is no request (\d+), or you are not allowed to see it$/,
           'there is no request with id $1',
         ),
       }

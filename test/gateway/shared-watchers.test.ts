@@ -133,7 +133,7 @@ test('a caller shares no read with callers of other rights', async () => {
     await tokenOf('operator-1', 'OPERATOR'),
   ];
   const stranger = await tokenOf('bob', 'USER');
-  const message = `there is no request ${id}, or you may not see it`;
+  const message = `there is no request ${id}, or you are not allowed to see it`;
   // open all streams at once, so that they could share a read
   const streams = tokens.flatMap((secret) => [watch(as(secret)), watch(as(secret))]);
   const strangers = tokens.map(() => watch(as(stranger)));

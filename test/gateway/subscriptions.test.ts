@@ -41,7 +41,7 @@ describe.each(transports)('over %s', (_name, open) => {
     expect(more.map(({ data }) => data?.requestProgress.state)).toEqual(['CANCELLED']);
   });
 
-  const unknown = 'there is no request 2147483647, or you may not see it';
+  const unknown = 'there is no request 2147483647, or you are not allowed to see it';
   test.each([
     ['an unknown request', PROGRESS, { id: 2_147_483_647 }, 'NOT_FOUND', unknown],
     ['changes of an unknown request', CHANGES, { requestId: 2_147_483_647 }, 'NOT_FOUND', unknown],

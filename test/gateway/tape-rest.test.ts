@@ -308,7 +308,7 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   expect(await used()).toEqual(['1000', '1000', '1000']);
   expect(await stage(alice, { default: { quota: 'bob' } })).toMatch(/^403 .*"bob"/);
   const both = await clientOf('both', { role: 'SERVICE', quotas: ['vo', 'lab'] });
-  expect(await stage(both)).toMatch(/^400 .*must name the quota to charge: "both" has 2, "lab", "vo"$/);
+  expect(await stage(both)).toMatch(/^400 .*must name the quota to charge; "both" has 2 quotas: "lab", "vo"$/);
   const dora = await clientOf('dora');
   for (const quota of ['vo', 'lab']) await setMember(app.ctx, { quota, kind: 'USER', name: 'dora', isManager: false });
   const oldest = await stage(dora);
@@ -319,7 +319,7 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   expect((await ask(dora, leave.replace('dora', 'alice'))).data).toEqual({ removeMember: { __typename: 'Forbidden' } });
   expect((await ask(dora, leave)).data).toEqual({ removeMember: { __typename: 'QuotaMember' } });
   expect(await read()).toEqual({ caller: { defaultQuota: 'lab' } });
-  expect(await stage(await clientOf('carol'))).toMatch(/^400 .*must name a quota, because "carol" does not have one/);
+  expect(await stage(await clientOf('carol'))).toMatch(/^400 .*must name the quota to charge, because "carol" has no quota/);
   expect(await stage({ url: app.url, token: app.token })).toMatch(/^400 .*you may charge any quota$/);
   expect(await stage({ url: app.url, token: app.token }, { default: { quota: 'nobody' } })).toMatch(/^403 .*"nobody"/);
   for (const id of [own, shared, only, oldest])

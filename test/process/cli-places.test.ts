@@ -151,7 +151,7 @@ test('--print-paths skips files that are not on disk, and a path with a line bre
   );
   expect(await run('ls', '/lines/', '--print-paths', '--null')).toEqual(done('/lines/a\nb\0'));
   expect(await run('show', '99999', '--print-paths')).toEqual(
-    refused(1, 'there is no request 99999, or you may not see it'),
+    refused(1, 'there is no request 99999, or you are not allowed to see it'),
   );
 });
 
@@ -189,7 +189,7 @@ test('update changes only the given fields', async () => {
   expect(await readStored()).toEqual(stored);
   expect(await run('update', id, '--max-files', '1.5')).toMatchObject({ code: 2 });
   expect(await run('update', '99999', '--label', 'x')).toEqual(
-    refused(1, 'there is no request 99999, or you may not see it'),
+    refused(1, 'there is no request 99999, or you are not allowed to see it'),
   );
 });
 
@@ -201,7 +201,7 @@ test('cancel ends several requests, and names unknown ones', async () => {
     code: 1,
     stdout: `request ${one} is cancelled\nrequest ${two} is cancelled\n`,
     stderr:
-      'tapegate: there is no request 99998, or you may not see it\nthere is no request 99999, or you may not see it\n',
+      'tapegate: there is no request 99998, or you are not allowed to see it\nthere is no request 99999, or you are not allowed to see it\n',
   });
   expect(await run('cancel', three, '--json')).toEqual(done(`{"requestId":${three},"state":"CANCELLED"}\n`));
   expect(await run('cancel', one, 'two')).toMatchObject({ code: 2, stdout: '' });
@@ -217,7 +217,7 @@ test('quota remove refuses a quota with live requests, and keeps the history of 
   expect(await run('quota', 'remove', 'gone')).toEqual(
     done('quota gone is removed; its ended requests are still listed\n'),
   );
-  expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no quota "gone", or you may not see it'));
+  expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no quota "gone", or you are not allowed to see it'));
   expect((await run('quota', 'list')).stdout).not.toContain('gone');
   expect(await run('quota', 'remove', 'gone')).toEqual(refused(1, 'there is no quota for user "gone"'));
   expect(await run('request', '--quota', 'gone', '--file', '/not/known')).toEqual(

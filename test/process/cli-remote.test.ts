@@ -102,7 +102,7 @@ test('quota history prints the use by the hour', async () => {
     stderr: expect.stringMatching(/^tapegate: --since must not be after now/),
   });
   expect(await run('quota', 'history', 'nobody')).toEqual(
-    refused(1, 'there is no quota "nobody", or you may not see it'),
+    refused(1, 'there is no quota "nobody", or you are not allowed to see it'),
   );
 });
 

@@ -126,7 +126,7 @@ test('R142 while the database hangs, every request gets 503 with Retry-After, an
   ]);
 });
 
-const UNCONFIRMED = 'the database did not confirm the change, which may have been stored: check before you repeat it';
+const UNCONFIRMED = 'the database did not confirm the change: check whether the change was stored before you repeat it';
 
 test('R143 a change that the database does not confirm is reported as perhaps stored, not as one to retry', async () => {
   const whileUnconfirmed = async <T>(

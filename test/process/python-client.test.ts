@@ -290,7 +290,7 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
     expect(await command('show', '99')).toMatchObject({
       code: 1,
       stdout: '',
-      stderr: 'tapegate: there is no request 99, or you may not see it\n',
+      stderr: 'tapegate: there is no request 99, or you are not allowed to see it\n',
     });
     expect((await command('request', '--quota', 'bob', '--pattern', '/ocean')).stderr).toMatch(/^tapegate: .*bob/);
     const refused = await script(`

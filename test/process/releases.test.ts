@@ -235,7 +235,7 @@ test('a release of files that the request does not contain, or of an ended reque
   for (const [input, field, message] of cases) {
     expect(await release(app, { id, ...input })).toEqual({ __typename: 'InvalidInput', field, message });
   }
-  const missing = { __typename: 'NotFound', message: 'there is no request 999999, or you may not see it' };
+  const missing = { __typename: 'NotFound', message: 'there is no request 999999, or you are not allowed to see it' };
   expect(await release(app, { id: 999_999, match: 'a' })).toEqual(missing);
   expect(await dump()).toEqual(before);
   await update(app, { id: ended, retention: '2999-01-01T00:00:00' });

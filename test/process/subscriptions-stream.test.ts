@@ -65,7 +65,7 @@ test('on a single connection, an operation that is cancelled or fails does not e
   await cancelled;
   const unknown = subscribe(client, { query: CHANGES, variables: { requestId: 2_147_483_647 } });
   expect(await drain(unknown)).toMatchObject([
-    { errors: [{ message: 'there is no request 2147483647, or you may not see it' }] },
+    { errors: [{ message: 'there is no request 2147483647, or you are not allowed to see it' }] },
   ]);
   await move([one, two], START);
   const [ofSecond, ofBoth] = await taken;

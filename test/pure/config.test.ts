@@ -77,7 +77,7 @@ test('an empty environment gives the defaults, and an empty variable counts as u
   });
   const empty = Object.fromEntries(names.map((name) => [name, '']));
   expect(read({ ...empty, TAPEGATE_AUTH: undefined })).toEqual(defaults);
-  expect(faultsOf(empty)).toEqual(['TAPEGATE_AUTH must not be empty: without it, the gateway is open to every caller']);
+  expect(faultsOf(empty)).toEqual(['TAPEGATE_AUTH must not be empty: an empty value opens the gateway to every caller']);
 });
 
 test('an unknown variable that begins with TAPEGATE_ is a fault, except those of commands and of Kubernetes', () => {
@@ -230,7 +230,7 @@ test.each(['127.0.0.1', '192.0.2.7 ::1', '0.0.0.0/0', 'unix:/run/tapegate/proxy.
     const env = { TAPEGATE_AUTH: 'token,proxy', TAPEGATE_PROXY_ADDRESSES };
     expect(faultsOf(env)).toEqual([
       expect.stringMatching(
-        /^TAPEGATE_PROXY_ADDRESSES contains "(127.0.0.1|::1|0.0.0.0\/0)", from which every user of this host could send the headers of a proxy: replace it with a socket .* TAPEGATE_PROXY_SECRET_FILE$/,
+        /^TAPEGATE_PROXY_ADDRESSES contains "(127.0.0.1|::1|0.0.0.0\/0)", from which every user of this host could send the headers of a proxy: replace the address with a socket .* TAPEGATE_PROXY_SECRET_FILE$/,
       ),
     ]);
     expect(faultsOf({ ...env, ...settingsOfProxy(TAPEGATE_PROXY_ADDRESSES) })).toEqual([]);
@@ -271,7 +271,7 @@ test.each([
   ['TAPEGATE_OIDC_ROLES', { TAPEGATE_AUTH: 'oidc', ...needed.oidc }, 'every authenticated caller has the role user'],
   ['TAPEGATE_PROXY_ROLES', { TAPEGATE_AUTH: 'proxy', ...needed.proxy }, 'every authenticated caller has the role user'],
 ])('an empty %s is a fault with %j', (name, env, effect) => {
-  expect(faultsOf({ ...env, [name]: '' })).toEqual([`${name} must not be empty: without it, ${effect}`]);
+  expect(faultsOf({ ...env, [name]: '' })).toEqual([`${name} must not be empty: if it is empty, ${effect}`]);
   expect(() => readAsEngine({ ...env, [name]: '' })).not.toThrow();
 });
 
@@ -286,7 +286,7 @@ test.each([
   ['read from 192.0.2.300', [`${list} "192.0.2.300" in "read from 192.0.2.300" ${range}`]],
   ['all, read from 192.0.2.1 192.0.2.0/33', [`${list} "192.0.2.0/33" in "read from 192.0.2.1 192.0.2.0/33" ${range}`]],
   ['read from', [`${list} "read from" has no address after "from"`]],
-  ['read from ::1 from ::2', [`${list} "read from ::1 from ::2" contains "from" 2 times, but once is allowed`]],
+  ['read from ::1 from ::2', [`${list} "read from ::1 from ::2" contains "from" 2 times, but only one is allowed`]],
   ['read,', [`${list} an entry is empty`]],
   [
     'get /requests/{id}, none',

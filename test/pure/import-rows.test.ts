@@ -203,7 +203,7 @@ describe('bad rows', () => {
 
   test('a file in UTF-16 is reported as such', async () => {
     const text = Buffer.from('\uFEFFpath,size\r\n/a,1\r\n', 'utf16le');
-    const fault = 'line 1: is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it';
+    const fault = 'line 1: is UTF-16, not UTF-8: convert it with iconv -f UTF-16 -t UTF-8';
     expect([await readFaults(text), await readFaults(text.swap16())]).toEqual([[fault], [fault]]);
   });
 

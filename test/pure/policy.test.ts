@@ -115,7 +115,7 @@ describe('a change of the members of a quota', () => {
     [
       'finds no quota for a caller that does not see it',
       seeing('ann'),
-      /^NOT_FOUND: there is no quota "lab", or you may not see it$/,
+      /^NOT_FOUND: there is no quota "lab", or you are not allowed to see it$/,
     ],
     [
       'is refused to a service first',

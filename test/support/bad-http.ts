@@ -68,15 +68,15 @@ const types: BadHttp[] = [
       'image/*',
     ],
   ].map((Accept) =>
-    http(`Accept ${Accept}`, /^Accept must allow application\/json or /, {
+    http(`Accept ${Accept}`, /^the Accept header must allow application\/json or /, {
       ...{ method: 'POST', headers: { ...JSON_TYPE, Accept }, body, status: 406 },
     }),
   ),
-  http('a subscription as JSON', /^Accept must allow application\/json or .* or text\/event-stream$/, {
+  http('a subscription as JSON', /^the Accept header must allow application\/json or .* or text\/event-stream$/, {
     ...{ method: 'POST', headers: { ...JSON_TYPE, Accept: 'application/json' }, status: 406 },
     body: JSON.stringify({ query: 'subscription { stageChanges { path } }' }),
   }),
-  http('a reservation as JSON', /^Accept must allow text\/plain$/, {
+  http('a reservation as JSON', /^the Accept header must allow text\/plain$/, {
     ...{ method: 'PUT', target: '/graphql/stream', headers: { Accept: 'application/json' }, status: 406 },
   }),
   ...['text/event-stream;q=0', '*/*', 'application/json, text/event-stream; q=0.0'].map((Accept) =>

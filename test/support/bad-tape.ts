@@ -42,8 +42,8 @@ const stages: BadTape[] = [
   stage('a path that is a number', /^files\[0\]\.path must be a string, not a number$/, [{ path: 5 }]),
   stage('a path that is a list', /^files\[0\]\.path must be a string, not an array of 0$/, [{ path: [] }]),
   stage('an empty path', /^files\[0\]\.path must not be empty$/, [{ path: '' }]),
-  stage('a path with NUL', /^files\[0\]\.path must be text: /, [{ path: '/a/\0' }]),
-  bad('half a character', /^files\[0\]\.path must be text: /, { body: '{"files":[{"path":"/a/\\ud800"}]}' }),
+  stage('a path with NUL', /^files\[0\]\.path must be Unicode text without NUL characters, not /, [{ path: '/a/\0' }]),
+  bad('half a character', /^files\[0\]\.path must be Unicode text without NUL characters, not /, { body: '{"files":[{"path":"/a/\\ud800"}]}' }),
   stage('a path that is too long', /^files\[1\]\.path must have at most 8192 characters, not 8193$/, [
     ...[ONE, { path: `/${'/'.repeat(8191)}a` }],
   ]),
@@ -59,7 +59,7 @@ const stages: BadTape[] = [
     /^diskLifetime must have at most 100 different values in a request, not 101$/,
     many(101, (n) => ({ diskLifetime: `PT${n + 1}S`, ...ofQuota('alice') })),
   ),
-  stage('two quotas', /\.quota must name one quota in a request, not "alice" and "bob"$/, [
+  stage('two quotas', /\.quota must name the same quota for all files of a request, not "alice" and "bob"$/, [
     ...['alice', 'bob'].map((quota) => ({ ...ONE, ...ofQuota(quota) })),
   ]),
   stage(
@@ -67,7 +67,7 @@ const stages: BadTape[] = [
     / not "0" and "1" and "2" and 997 more$/,
     many(1000, (n) => ofQuota(String(n))),
   ),
-  stage('no quota', /\.quota must name the quota to charge: you may charge any quota$/, [ONE]),
+  stage('no quota', /\.quota must name the quota to charge; you may charge any quota$/, [ONE]),
   stage('an unknown quota', /there is no quota for user "nobody"/, [{ ...ONE, ...ofQuota('nobody') }], 403),
 ];
 

@@ -105,12 +105,12 @@ export function findTargetProblem(text: string, targets: WebhookTargets): string
   if (url.hash !== '' || text.includes('#')) return 'must not contain a fragment (#)';
   const isClosed = isIP(host) === 0 ? isLoopback(host) || host.endsWith('.localhost') : !targets.mayCall(host, host);
   if (isClosed && !targets.isListed(host)) {
-    return 'must not point to a private network, unless the site lists it (TAPEGATE_WEBHOOK_HOSTS)';
+    return 'must not point to a private network, unless TAPEGATE_WEBHOOK_HOSTS contains the host of the URL';
   }
   if (isIP(host) !== 0 && isForbidden(normalAddress(host)))
-    return 'must not point to a link-local address or a metadata service, even if the site lists it';
+    return 'must not point to a link-local address or a metadata service, even if TAPEGATE_WEBHOOK_HOSTS contains the address';
   if (url.protocol === 'http:' && !targets.isListed(host)) {
-    return 'must begin with https://, unless the site lists its host (TAPEGATE_WEBHOOK_HOSTS)';
+    return 'must begin with https://, unless TAPEGATE_WEBHOOK_HOSTS contains the host of the URL';
   }
   return undefined;
 }

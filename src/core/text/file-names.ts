@@ -32,7 +32,7 @@ function escapeBytes(name: Buffer): string {
 
 /** Returns the end of an error message for bytes that are not UTF-8. */
 export function describeEncoding(bytes: Uint8Array): string {
-  return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
+  return isUtf16(bytes) ? 'is UTF-16, not UTF-8: convert it with iconv -f UTF-16 -t UTF-8' : 'is not valid UTF-8';
 }
 
 export const isUtf16 = (bytes: Uint8Array): boolean =>

@@ -25,8 +25,8 @@ export function EstimateSummary({ estimate }: { estimate: NonNullable<EstimateQu
         <>
           <dt>In other requests</dt>
           <dd>
-            {count(estimate.filesAlsoRequested, 'file')}, {formatBytes(estimate.bytesAlsoRequested)}: each request is
-            charged
+            {count(estimate.filesAlsoRequested, 'file')}, {formatBytes(estimate.bytesAlsoRequested)}: the quota is
+            charged for each request
           </dd>
         </>
       )}

@@ -43,7 +43,7 @@ function OneQuota({ user }: { user: string }) {
   if (error && !data) return <Problem error={error} again={again} />;
   if (!data) return <p>…</p>;
   const { quota } = data;
-  if (!quota) return <Title text={`Quota ${JSON.stringify(user)} does not exist, or you may not see it.`} />;
+  if (!quota) return <Title text={`Quota ${JSON.stringify(user)} does not exist, or you are not allowed to see it.`} />;
   return (
     <>
       <Title text={`Quota of ${quota.user}`} />

@@ -31,7 +31,7 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
   const what = { quota, ...(isChosen ? { files: chosen } : { pattern: match }) };
   const { estimate, problem, runEstimate } = useEstimate(what);
   if (!isChosen && (match === '' || matching === 0)) {
-    return <p class="hint">Type part of a path, or select files, to request them.</p>;
+    return <p class="hint">To request files, type part of a path or select files.</p>;
   }
   const ask = async () => {
     const done = await action.run(CreateRequestDocument, { input: { ...what, ...inputOf(options) } });

@@ -38,7 +38,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
   useRequestChanges(again, requestId);
   if (error && !data) return <Problem error={error} again={again} />;
   if (!data) return <p>…</p>;
-  if (!read) return <Title text={`Request ${requestId} does not exist, or you may not see it.`} />;
+  if (!read) return <Title text={`Request ${requestId} does not exist, or you are not allowed to see it.`} />;
   const request = { ...read, ...step };
   return (
     <>
