@@ -65,7 +65,8 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     defaultEdgeTypeOptions: { description: 'An item of a list with its cursor.' },
     nodeFieldOptions: { description: 'The item.' },
     cursorFieldOptions: {
-      description: "The item's cursor, which can be passed as `after` or `before`. The cursor stays valid when the item leaves the list.",
+      description:
+        "The item's cursor, which can be passed as `after` or `before`. The cursor stays valid when the item leaves the list.",
     },
     firstArgOptions: {
       description: `Returns the first n items, from the beginning or after the \`after\` cursor. ${SIZES}`,

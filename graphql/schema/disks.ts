@@ -116,7 +116,13 @@ builder.mutationFields((t) => ({
     description:
       'Changes how many bytes Tapegate may use on a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts it.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'The disk, and the number of bytes that Tapegate may use on it.' }) },
+    args: {
+      input: t.arg({
+        type: ResizeDiskInput,
+        required: true,
+        description: 'The disk, and the number of bytes that Tapegate may use on it.',
+      }),
+    },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await resizeDisk(ctx, input);
       return await readBack(listDisksByPage(ctx).one(id, query));

@@ -80,9 +80,11 @@ builder.objectType(LimitReachedError, {
     }),
     present: t.exposeInt('present', {
       description:
-        "The number of objects, such as requests with a pattern, that the user already has. Excludes this request.",
+        'The number of objects, such as requests with a pattern, that the user already has. Excludes this request.',
     }),
-    added: t.exposeInt('added', { description: 'The number of objects, such as requests with a pattern, that this request would add.' }),
+    added: t.exposeInt('added', {
+      description: 'The number of objects, such as requests with a pattern, that this request would add.',
+    }),
   }),
 });
 

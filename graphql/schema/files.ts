@@ -288,7 +288,9 @@ builder.subscriptionFields((t) => ({
     description:
       'First sends the current stage of each file in a request, or of each file whose path contains `match`. Then sends every change. Without arguments, sends only changes, for all files. With `after`, sends the changes since that event. A client that disconnects before all current stages have arrived must start again without `after`.',
     args: {
-      requestId: t.arg.int({ description: 'The `requestId` of a request. Limits the stream to the files in this request.' }),
+      requestId: t.arg.int({
+        description: 'The `requestId` of a request. Limits the stream to the files in this request.',
+      }),
       match: t.arg.string({
         description: 'Limits the stream to files whose path contains this plain, case-sensitive substring.',
       }),
@@ -411,8 +413,13 @@ const DirectoryType = builder.objectRef<ListedDirectory>('Directory').implement(
   description: 'A directory of the catalogue. Directories are derived from the paths of files.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The absolute path without a trailing slash. `/` is the root.' }),
-    entries: t.expose('entries', { type: [DirectoryEntryType], description: 'The entries directly below the directory, ordered by name. At most 1,000.' }),
-    hasMore: t.exposeBoolean('hasMore', { description: 'Whether the directory contains more entries than `entries` lists.' }),
+    entries: t.expose('entries', {
+      type: [DirectoryEntryType],
+      description: 'The entries directly below the directory, ordered by name. At most 1,000.',
+    }),
+    hasMore: t.exposeBoolean('hasMore', {
+      description: 'Whether the directory contains more entries than `entries` lists.',
+    }),
   }),
 });
 

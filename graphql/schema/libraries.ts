@@ -295,7 +295,7 @@ builder.prismaObjectField('Library', 'usage', (t) =>
     type: [UsageType],
     nullable: true,
     description:
-      'The API requests sent to the library since it was added, for cost control. Only for libraries of type `s3`. The last few seconds may be missing. For viewers and operators.',
+      'The API requests sent to the library since it was added, for cost control. Only for libraries of type `s3`. Requests from the last few seconds may not be counted yet. For viewers and operators.',
     resolve: async ({ id }, _args, ctx) => (await usage(ctx, id)) ?? [],
   }),
 );

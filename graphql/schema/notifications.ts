@@ -125,7 +125,9 @@ const SetInput = builder.inputType('SetWebhookInput', {
   description: 'Input of `setWebhook`. Omitted fields stay unchanged.',
   fields: (t) => ({
     id: t.int({ required: true, description: "The webhook's `webhookId`." }),
-    url: t.string({ description: 'The new URL. Tapegate also sends messages that are already waiting to the new URL.' }),
+    url: t.string({
+      description: 'The new URL. Tapegate also sends messages that are already waiting to the new URL.',
+    }),
     events: t.field({ type: [EventType], description: 'The events to receive.' }),
     note: t.string({ description: 'A note for users.' }),
     isEnabled: t.boolean({

@@ -107,7 +107,7 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
   fields: (t) => ({
     queuePosition: t.exposeInt(
       'queuePosition',
-      nullable('The position in the queue, from 1. Null if no drive can mount the volume.'),
+      nullable("The volume's position in the queue, counted from 1. Null if no drive can mount the volume."),
     ),
     volume: t.exposeString('volume', { description: "The volume's name." }),
     library: t.exposeString('library', { description: "The library's name." }),
@@ -181,11 +181,11 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
     ),
     queuePosition: t.exposeInt(
       'queuePosition',
-      nullable("The volume's position in the queue, from 1. Null if it is not queued."),
+      nullable("The volume's position in the queue, counted from 1. Null if it is not queued."),
     ),
     reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files are waiting.' }),
     explanation: t.exposeString('explanation', {
-      description: "The reason in words, with an operator's note or the last error.",
+      description: "A description of the reason, with an operator's note or the last error.",
     }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
@@ -204,7 +204,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
     bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
     queuePosition: t.exposeInt(
       'queuePosition',
-      nullable("The queue position of the request's next volume, from 1. Null if no volume is queued."),
+      nullable("The position of the request's next volume in the queue, counted from 1. Null if no volume is queued."),
     ),
     parts: t.connection(
       {
@@ -301,11 +301,14 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of requested files that are already on disk.' }),
     bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of the requested files on disk in bytes.')),
     filesAtPrimaryPath: t.exposeInt('filesAtPrimaryPath', {
-      description: 'The number of requested files that are on disk at the path from which they were archived, instead of on a restore disk.',
+      description:
+        'The number of requested files that are on disk at the path from which they were archived, instead of on a restore disk.',
     }),
     bytesAtPrimaryPath: t.expose(
       'bytesAtPrimaryPath',
-      bigInt('The total size in bytes of the requested files that are on disk at the path from which they were archived.'),
+      bigInt(
+        'The total size in bytes of the requested files that are on disk at the path from which they were archived.',
+      ),
     ),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', {
       description: 'The number of requested files that are already being recalled for other requests.',
@@ -353,7 +356,8 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     price: t.expose('price', {
       type: PriceType,
       nullable: true,
-      description: 'The total charge. Null if no library charges for the request, or if the libraries charge in different currencies.',
+      description:
+        'The total charge. Null if no library charges for the request, or if the libraries charge in different currencies.',
     }),
     end: t.expose('end', {
       type: EndRangeType,

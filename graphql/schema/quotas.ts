@@ -145,7 +145,8 @@ const MemberType = builder.objectRef<Member>('QuotaMember').implement({
     kind: t.expose('kind', { type: MemberKindType, description: 'Whether the member is a user or a group.' }),
     name: t.exposeString('name', { description: 'The name of the user or group.' }),
     isManager: t.exposeBoolean('isManager', {
-      description: "Whether the member may change other users' requests, and add and remove members.",
+      description:
+        'Whether the member may change the requests of other users in the quota, and may add and remove members.',
     }),
   }),
 });

@@ -91,11 +91,11 @@ export const RequestType = builder.prismaNode('Request', {
     retention: t.expose('retention', time('When the request expires and releases its files.')),
     notifyOnFirstFile: t.exposeString(
       'notifyOnFirstFile',
-      nullable('The address to notify when the first file is on disk.'),
+      nullable('The email address to notify when the first file is on disk.'),
     ),
     notifyOnLastFile: t.exposeString(
       'notifyOnLastFile',
-      nullable('The address to notify when the request has finished.'),
+      nullable('The email address to notify when the request has finished.'),
     ),
     maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files. Null for no limit.')),
     maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum number of bytes. Null for no limit.')),
@@ -215,10 +215,12 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
       ),
     ),
     notifyOnFirstFile: t.string({
-      description: "The address to notify when the first file is on disk. An empty string means the quota's address.",
+      description:
+        "The email address to notify when the first file is on disk. An empty string means the quota's email address.",
     }),
     notifyOnLastFile: t.string({
-      description: "The address to notify when the request has finished. An empty string means the quota's address.",
+      description:
+        "The email address to notify when the request has finished. An empty string means the quota's email address.",
     }),
   }),
 });
@@ -233,18 +235,21 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
     ),
     label: t.string({ description: 'The new label.' }),
     maxFiles: t.int({
-      description: 'The maximum number of files. Null removes the limit. If the limit is raised, files that exceeded it can join the request.',
+      description:
+        'The maximum number of files. Null removes the limit. If the limit is raised, files that exceeded it can join the request.',
     }),
     maxBytes: t.field(
-      bigInt('The maximum number of bytes. Null removes the limit. If the limit is raised, files that exceeded it can join the request.'),
+      bigInt(
+        'The maximum number of bytes. Null removes the limit. If the limit is raised, files that exceeded it can join the request.',
+      ),
     ),
     notifyOnFirstFile: t.string({
       description:
-        "The address to notify when the first file is on disk. Null means no email. An empty string means the quota's address.",
+        "The email address to notify when the first file is on disk. Null means no email. An empty string means the quota's email address.",
     }),
     notifyOnLastFile: t.string({
       description:
-        "The address to notify when the request has finished. Null means no email. An empty string means the quota's address.",
+        "The email address to notify when the request has finished. Null means no email. An empty string means the quota's email address.",
     }),
   }),
 });
@@ -263,7 +268,9 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
     bytesOnDisk: t.expose('bytesOnDisk', bigInt("The total size in bytes of the request's files on disk.")),
     eta: t.expose(
       'eta',
-      timeOrNull('The estimated end, based on the rate so far. Null if unknown, or if recalls are suspended.'),
+      timeOrNull(
+        'The estimated end of the request, based on the rate so far. Null if unknown, or if recalls are suspended.',
+      ),
     ),
     at: t.expose('at', time('When the progress changed.')),
     eventId: t.expose('eventId', bigInt('The cursor of the event. Pass it as `after` to receive later events.')),
@@ -334,7 +341,10 @@ const UnresolvedPathType = builder.prismaObject('UnresolvedPath', {
     "A requested path whose file is not in the request: the catalogue does not contain the path, or the file does not fit into the quota or the request's limits.",
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
-    reason: t.expose('reason', { type: UnresolvedReasonType, description: 'Why the file of the path is not in the request.' }),
+    reason: t.expose('reason', {
+      type: UnresolvedReasonType,
+      description: 'Why the file of the path is not in the request.',
+    }),
   }),
 });
 
@@ -367,7 +377,8 @@ builder.prismaObjectFields('Request', (t) => ({
   unresolved: t.connection(
     {
       type: UnresolvedPathType,
-      description: 'The requested paths whose files are not in the request, in the order in which the paths joined the request.',
+      description:
+        'The requested paths whose files are not in the request, in the order in which the paths joined the request.',
       complexity: pageComplexity,
       resolve: ({ id }, args, ctx, info) =>
         resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
@@ -428,7 +439,10 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
   description: 'Input of `releaseFiles`. Requires exactly one of `paths` and `match`.',
   fields: (t) => ({
     id: t.int({ required: true, description: "The request's `requestId`." }),
-    paths: t.stringList({ description: 'The logical paths to release: paths of files in the request, or requested paths that the catalogue does not contain.' }),
+    paths: t.stringList({
+      description:
+        'The logical paths to release: paths of files in the request, or requested paths that the catalogue does not contain.',
+    }),
     match: t.string({ description: "A plain, case-sensitive substring of the request's paths." }),
   }),
 });

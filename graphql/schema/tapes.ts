@@ -220,7 +220,8 @@ builder.mutationFields((t) => ({
   }),
   retireVolume: t.field({
     type: RetiredVolumeType,
-    description: "Retires a volume. Tapegate then reads the volume's files from their other copies, and adds no files to the volume.",
+    description:
+      "Retires a volume. Tapegate then reads the volume's files from their other copies, and adds no files to the volume.",
     errors: { types: errors },
     args: { input: t.arg({ type: RetireVolumeInput, required: true, description: 'The volume to retire.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => retireVolume(ctx, { ...input, isDryRun: dryRun }),

@@ -68,7 +68,7 @@ const untrusted = () =>
   new RefusedDocument(
     403,
     'UNTRUSTED_DOCUMENT',
-    'the gateway executes only trusted documents (TAPEGATE_TRUSTED_DOCUMENTS)',
+    'the document is not in the file that TAPEGATE_TRUSTED_DOCUMENTS names, and the gateway executes only documents in this file',
   );
 
 function readId({ documentId, extensions }: DocumentParams): { name: string; isHash: boolean } | undefined {

@@ -11,7 +11,8 @@ type SiteConfig = Pick<Config, 'publicUrl' | 'transfer'>;
 /** Returns the gateway's URL from the configuration or the `Host` header. @throws HttpError 400 if both are missing */
 function ownUrl({ publicUrl }: SiteConfig, req: Request): string {
   const host = req.get('host');
-  if (publicUrl === undefined && !host) throw new HttpError(400, 'the Host header is missing: it must name the gateway');
+  if (publicUrl === undefined && !host)
+    throw new HttpError(400, 'the Host header is missing: it must name the gateway');
   return publicUrl ?? `${req.protocol}://${host}`;
 }
 

@@ -71,7 +71,7 @@ function address(which: string): JsonSchema {
     type: ['string', 'null'],
     maxLength: 254,
     pattern: '^([^\\s@<>()\\[\\]\\\\,;:"]{1,64}@[^\\s@<>()\\[\\]\\\\,;:"]+)?$',
-    description: `The address to notify when the ${which} file is on disk. An empty string means the quota's address`,
+    description: `The email address to notify when the ${which} file is on disk. An empty string means the quota's email address`,
   };
 }
 
@@ -96,8 +96,8 @@ export const forms = {
       retention: common.retention,
       request_date: common.request_date,
       request_patterns: text('The pattern. Empty for a list of files'),
-      notify_on_first_file: orNull(text('The address to notify when the first file is on disk')),
-      notify_on_last_file: orNull(text('The address to notify when the last file is on disk')),
+      notify_on_first_file: orNull(text('The email address to notify when the first file is on disk')),
+      notify_on_last_file: orNull(text('The email address to notify when the last file is on disk')),
       label: common.label,
       ...times,
       files: {

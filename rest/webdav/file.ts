@@ -124,12 +124,15 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
   res.setHeader('Accept-Ranges', 'bytes');
   const status = checkConditions(req.headers, validators);
   if (status === 304) return void res.status(304).end();
-  if (status === 412) throw new HttpError(412, `${quote(copy.path)} does not match the If-Match or If-Unmodified-Since header`);
+  if (status === 412)
+    throw new HttpError(412, `${quote(copy.path)} does not match the If-Match or If-Unmodified-Since header`);
   res.set(digestHeaders([copy.checksum, copy.copyChecksum, withAlgorithm(copy.adler32)], wantedBy(req)));
   const isRanged = req.method === 'GET' && isRangeGood(oneOf(req.headers['if-range']), validators);
   const ranges = isRanged ? readRanges(req.headers.range, size) : undefined;
   if (ranges?.length === 0) {
-    throw new HttpError(416, `the requested range is outside ${quote(copy.path)}, which has ${size} bytes`, { 'Content-Range': `bytes */${size}` });
+    throw new HttpError(416, `the requested range is outside ${quote(copy.path)}, which has ${size} bytes`, {
+      'Content-Range': `bytes */${size}`,
+    });
   }
   const body = ranges ? rangedBody(res, ranges, size) : wholeBody(res, size);
   if (req.method === 'HEAD') return void res.end();

@@ -20,7 +20,8 @@ const MOST = 10_000;
 export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
   const path = readLogicalPath(req.path);
   const depth = req.headers.depth ?? 'infinity';
-  if (depth !== '0' && depth !== '1') throw new HttpError(403, `the Depth header must be 0 or 1, not ${quote(String(depth))}`);
+  if (depth !== '0' && depth !== '1')
+    throw new HttpError(403, `the Depth header must be 0 or 1, not ${quote(String(depth))}`);
   const isPath = path === '' || findPathProblem(path) === undefined;
   const entry = isPath ? await readEntry(ctx, path) : undefined;
   if (!entry) throw new HttpError(404, `there is no file or directory ${quote(path)}`);

@@ -233,7 +233,7 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
   const local = access.proxies.ranges.find(isLocalRange);
   if (local !== undefined && access.proxySecret === undefined) faults.push(describeLocalProxy(local));
   if (env.TAPEGATE_AUTH === '')
-    return [...faults, 'TAPEGATE_AUTH must not be empty: an empty value opens the gateway to every caller'];
+    return [...faults, 'TAPEGATE_AUTH must not be empty: if it is empty, the gateway is open to every caller'];
   const sign = env.TAPEGATE_AUTH === undefined || faulty.has('TAPEGATE_AUTH') ? findOtherHosts(settings) : undefined;
   if (sign) {
     const [variable, value] = sign;

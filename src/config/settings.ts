@@ -133,9 +133,14 @@ const access = z.object({
   ),
   oidcIssuers: listed(
     'TAPEGATE_OIDC_ISSUER',
-    parsed(values.parseIssuers, 'a list of URLs without a query that begin with https:// (or with http:// if the issuer runs on this host)'),
+    parsed(
+      values.parseIssuers,
+      'a list of URLs without a query that begin with https:// (or with http:// if the issuer runs on this host)',
+    ),
     [],
-  ).describe('`oidc`: list of the URLs of accepted issuers. The URLs begin with `https://`. For a port on this host, `http://` is also allowed'),
+  ).describe(
+    '`oidc`: list of the URLs of accepted issuers. The URLs begin with `https://`. For a port on this host, `http://` is also allowed',
+  ),
   oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe('`oidc`: list of accepted audiences'),
   oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('`oidc`: claim that contains the user name'),
   oidcGroupsClaims: setting('TAPEGATE_OIDC_GROUPS_CLAIM', words, 'wlcg.groups,groups').describe(
@@ -221,8 +226,10 @@ const limits = z.object({
 });
 
 export const schema = z.object({
-  port: setting('PORT', integer(0, 65_535), String(DEFAULT_PORT)).describe('port of the gateway. With 0, the gateway takes a free port'),
-  host: setting('HOST', text, '127.0.0.1').describe('address of the gateway'),
+  port: setting('PORT', integer(0, 65_535), String(DEFAULT_PORT)).describe(
+    'port of the gateway. With 0, the gateway takes a free port',
+  ),
+  host: setting('HOST', text, '127.0.0.1').describe('address on which the gateway listens'),
   access,
   databaseUrl: optional('DATABASE_URL', postgresql).describe(
     'URL of a PostgreSQL server, version 15 or newer ([database](../operators/database.md)). If the URL names several servers, Tapegate uses the server that accepts writes. Unset: an embedded database in `DATA_DIR`, which `start` creates',
@@ -234,7 +241,7 @@ export const schema = z.object({
     'milliseconds for which the gateway waits for a standby to replay recent changes. After that, the gateway reads lists from the primary',
   ),
   dataDir: setting('DATA_DIR', text, './data').describe(
-    'directory of the embedded database, the directory library and the default restore disk',
+    'directory that contains the embedded database, the directory library and the default restore disk',
   ),
   demo: setting('DEMO', onOff, 'on').describe('`off`: do not create a demo archive in an empty embedded database'),
   engine: setting('ENGINE', onOff, 'on').describe('`off`: `start` runs only the gateway'),
@@ -242,13 +249,13 @@ export const schema = z.object({
     'number of drives of the first library, for all engines together. For other libraries, use `library add`',
   ),
   engineWeight: setting('TAPEGATE_ENGINE_WEIGHT', integer(1, 1000), '1').describe(
-    'share of the drives if engines compete: an engine with weight 2 gets twice as many as an engine with weight 1',
+    'share of the drives if engines compete: an engine with weight 2 gets twice as many drives as an engine with weight 1',
   ),
   diskTimeout: setting('TAPEGATE_DISK_TIMEOUT', seconds, '120').describe(
     'seconds without progress after which a call on a restore disk counts as stalled',
   ),
   libraryDir: setting('TAPEGATE_LIBRARY_DIR', directory, LIBRARY_DIR).describe(
-    "engines: directory in which the host's administrator puts the `programs` that libraries may run and the `secrets` that libraries may send ([Libraries](../operators/libraries/README.md#programs-and-secrets))",
+    "engines: directory with the subdirectories `programs`, for programs that libraries may run, and `secrets`, for secrets that libraries may send. Only the host's administrator adds files ([Libraries](../operators/libraries/README.md#programs-and-secrets))",
   ),
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
     "seconds without progress after which a call on a tape drive or staging library counts as stalled. A longer time in the library's settings (`mountSeconds`, `seconds`, `callSeconds`) takes precedence",
@@ -281,10 +288,10 @@ export const schema = z.object({
     'names, addresses and ranges of the private network to which [webhooks](webhooks.md) may be sent, also without TLS, such as `hooks.example.org 10.1.0.0/16`. All other webhooks must have a public address and use TLS. Set the same list for engines',
   ),
   auditDays: setting('TAPEGATE_AUDIT_DAYS', days(1), '400').describe(
-    'days for which the audit log stores changes and their callers (`audit`)',
+    'days for which the audit log stores changes and their callers (`tapegate audit` shows the log)',
   ),
   logLevel: setting('LOG_LEVEL', oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'), 'info').describe(
-    '`fatal`, `error`, `warn`, `info`, `debug`, `trace` or `silent`. Logs are JSON lines on standard error',
+    'log level: `fatal`, `error`, `warn`, `info`, `debug`, `trace` or `silent`. Logs are JSON lines on standard error',
   ),
   telemetry,
   restoreMode: optional(
@@ -322,7 +329,9 @@ export const schema = z.object({
     'TAPEGATE_CORS_ORIGINS',
     parsedParts(values.parseOrigin, 'a list of origins such as https://example.org'),
     [],
-  ).describe('web origins whose pages may send requests to the gateway, such as `https://portal.example.org,http://localhost:5173`'),
+  ).describe(
+    'web origins whose pages may send requests to the gateway, such as `https://portal.example.org,http://localhost:5173`',
+  ),
   tlsCert: optional('TAPEGATE_TLS_CERT', text).describe(
     "PEM file with the gateway's certificate and intermediate certificates. With `TAPEGATE_TLS_KEY`, the gateway uses TLS",
   ),

@@ -131,13 +131,15 @@ export class NotFoundError extends UserError {
 export const noRequest = (id: number | string): NotFoundError =>
   new NotFoundError(describeNoRequest(id), `there is no request with id ${id}`);
 
-export const describeNoRequest = (id: number | string): string => `there is no request ${id}, or you are not allowed to see it`;
+export const describeNoRequest = (id: number | string): string =>
+  `there is no request ${id}, or you are not allowed to see it`;
 
 /** Returns the error for a quota that does not exist or is hidden from the caller. */
 export const noQuota = (user: string): NotFoundError =>
   new NotFoundError(describeNoQuota(user), `there is no user ${quote(user)}`);
 
-export const describeNoQuota = (user: string): string => `there is no quota ${quote(user)}, or you are not allowed to see it`;
+export const describeNoQuota = (user: string): string =>
+  `there is no quota ${quote(user)}, or you are not allowed to see it`;
 
 export class ForbiddenError extends UserError {
   constructor(caller: string, what: string) {

@@ -224,7 +224,9 @@ test('a stream in single connection mode has a limit of operations', async () =>
   const answers = [await begin('a'), await begin('b'), await begin('c')];
   expect(answers.map(({ status }) => status)).toEqual([202, 202, 429]);
   expect(answers[2]?.body).toMatchObject({
-    errors: [{ message: 'the stream already has 2 operations, which is the maximum: try again when one of them has ended' }],
+    errors: [
+      { message: 'the stream already has 2 operations, which is the maximum: try again when one of them has ended' },
+    ],
   });
   const headers = { 'X-GraphQL-Event-Stream-Token': token };
   await send(narrow, '/graphql/stream?operationId=a', { method: 'DELETE', headers });

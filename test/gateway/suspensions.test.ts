@@ -101,7 +101,9 @@ test('a request has a priority from -1000 to 1000, by default 0', async () => {
   for (const priority of [1001, -1001]) {
     expect(await set(priority)).toEqual(invalid(`priority must be a whole number from -1000 to 1000, not ${priority}`));
   }
-  expect(await set(1, 2_147_483_647)).toEqual(notFound('there is no request 2147483647, or you are not allowed to see it'));
+  expect(await set(1, 2_147_483_647)).toEqual(
+    notFound('there is no request 2147483647, or you are not allowed to see it'),
+  );
   expect(await read()).toEqual({ request: { priority: 7 } });
 });
 

@@ -151,5 +151,7 @@ test('priority sets the priority of a request, and refuses a bad one', async () 
     refused(2, 'priority must be a whole number from -1000 to 1000, not 5000'),
   );
   expect(await run('priority', String(id), 'high')).toEqual(refused(2, '<n> must be a whole number, not "high"'));
-  expect(await run('priority', '99999', '1')).toEqual(refused(1, 'there is no request 99999, or you are not allowed to see it'));
+  expect(await run('priority', '99999', '1')).toEqual(
+    refused(1, 'there is no request 99999, or you are not allowed to see it'),
+  );
 });

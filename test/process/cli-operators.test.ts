@@ -72,7 +72,9 @@ test('quota set changes only what it is given, and a new quota needs a size', as
   expect(await show()).toEqual(changed);
   await run('quota', 'remove', 'kim');
   expect(await run('quota', 'set', 'kim', '--weight', '3')).toEqual(missing);
-  expect(await run('quota', 'show', 'kim')).toEqual(refused(1, 'there is no quota "kim", or you are not allowed to see it'));
+  expect(await run('quota', 'show', 'kim')).toEqual(
+    refused(1, 'there is no quota "kim", or you are not allowed to see it'),
+  );
   expect(await run('quota', 'set', '', '--size', '1')).toEqual(refused(2, 'user must not be empty'));
 });
 

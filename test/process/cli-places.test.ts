@@ -217,7 +217,9 @@ test('quota remove refuses a quota with live requests, and keeps the history of 
   expect(await run('quota', 'remove', 'gone')).toEqual(
     done('quota gone is removed; its ended requests are still listed\n'),
   );
-  expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no quota "gone", or you are not allowed to see it'));
+  expect(await run('quota', 'show', 'gone')).toEqual(
+    refused(1, 'there is no quota "gone", or you are not allowed to see it'),
+  );
   expect((await run('quota', 'list')).stdout).not.toContain('gone');
   expect(await run('quota', 'remove', 'gone')).toEqual(refused(1, 'there is no quota for user "gone"'));
   expect(await run('request', '--quota', 'gone', '--file', '/not/known')).toEqual(

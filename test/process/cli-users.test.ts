@@ -398,7 +398,9 @@ test('watch reports a cancelled request, and watch, show and cancel refuse unkno
   await run('cancel', String(whole));
   expect(await run('watch', String(whole))).toEqual(cancelled(whole, '2 of 2 files (2.00 kB)'));
   for (const command of ['watch', 'show', 'cancel']) {
-    expect(await run(command, '99999')).toEqual(refused(1, 'there is no request 99999, or you are not allowed to see it'));
+    expect(await run(command, '99999')).toEqual(
+      refused(1, 'there is no request 99999, or you are not allowed to see it'),
+    );
     for (const id of ['one', '2147483648']) {
       expect(await run(command, id)).toEqual(refused(2, `<id> must be a whole number, not ${JSON.stringify(id)}`));
     }

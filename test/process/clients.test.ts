@@ -112,7 +112,9 @@ test('the commands of the package make, watch and show requests, and operate the
   const { code, stderr } = await tapegate('doctor');
   expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/may not|operator/) });
   expect((await tapegate('cancel', id)).code).toBe(0);
-  expect((await tapegate('show', '999')).stderr).toBe('tapegate: there is no request 999, or you are not allowed to see it\n');
+  expect((await tapegate('show', '999')).stderr).toBe(
+    'tapegate: there is no request 999, or you are not allowed to see it\n',
+  );
   gate = createGate();
 });
 

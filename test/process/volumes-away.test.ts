@@ -156,7 +156,10 @@ test("a retry of an unknown, ended or other user's request is refused and change
     const { __typename, message } = await retry(app, input);
     return [__typename, message];
   };
-  expect(await outcome({ id: 99_999 })).toEqual(['NotFound', 'there is no request 99999, or you are not allowed to see it']);
+  expect(await outcome({ id: 99_999 })).toEqual([
+    'NotFound',
+    'there is no request 99999, or you are not allowed to see it',
+  ]);
   expect(await outcome({ id, quota: 'bob' })).toEqual([
     'WrongQuota',
     `request ${id} belongs to quota "alice", not to "bob"`,

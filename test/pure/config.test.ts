@@ -77,7 +77,9 @@ test('an empty environment gives the defaults, and an empty variable counts as u
   });
   const empty = Object.fromEntries(names.map((name) => [name, '']));
   expect(read({ ...empty, TAPEGATE_AUTH: undefined })).toEqual(defaults);
-  expect(faultsOf(empty)).toEqual(['TAPEGATE_AUTH must not be empty: an empty value opens the gateway to every caller']);
+  expect(faultsOf(empty)).toEqual([
+    'TAPEGATE_AUTH must not be empty: if it is empty, the gateway is open to every caller',
+  ]);
 });
 
 test('an unknown variable that begins with TAPEGATE_ is a fault, except those of commands and of Kubernetes', () => {
@@ -369,7 +371,7 @@ test.each<[name: string, low: number, high: number]>([
 
 const url = (schemes: string) => `a URL that begins with ${schemes}`;
 const [database, smtp] = [url('postgresql:// or postgres://'), url('smtp:// or smtps://')];
-const publicUrl = `${url('http:// or https://')}, without user, query, or a path of the gateway`;
+const publicUrl = `${url('http:// or https://')} and contains no user, no query and no path of the gateway`;
 
 test.each<[name: string, must: string, values: string[]]>([
   ...['DEMO', 'TAPEGATE_INTROSPECTION', 'ENGINE', 'TAPEGATE_ACCESS_LOG'].map((name): [string, string, string[]] => [

@@ -43,7 +43,9 @@ const stages: BadTape[] = [
   stage('a path that is a list', /^files\[0\]\.path must be a string, not an array of 0$/, [{ path: [] }]),
   stage('an empty path', /^files\[0\]\.path must not be empty$/, [{ path: '' }]),
   stage('a path with NUL', /^files\[0\]\.path must be Unicode text without NUL characters, not /, [{ path: '/a/\0' }]),
-  bad('half a character', /^files\[0\]\.path must be Unicode text without NUL characters, not /, { body: '{"files":[{"path":"/a/\\ud800"}]}' }),
+  bad('half a character', /^files\[0\]\.path must be Unicode text without NUL characters, not /, {
+    body: '{"files":[{"path":"/a/\\ud800"}]}',
+  }),
   stage('a path that is too long', /^files\[1\]\.path must have at most 8192 characters, not 8193$/, [
     ...[ONE, { path: `/${'/'.repeat(8191)}a` }],
   ]),
