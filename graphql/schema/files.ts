@@ -333,7 +333,7 @@ const RenameFilesInput = builder.inputType('RenameFilesInput', {
     from: t.string({ required: true, description: PATH }),
     to: t.string({
       required: true,
-      description: 'The new path. Must end with a slash if `from` ends with a slash, and must not otherwise.',
+      description: 'The new path. Must end with a slash if, and only if, `from` ends with a slash.',
     }),
     inLibrary: t.boolean({
       description:

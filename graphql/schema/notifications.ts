@@ -179,7 +179,7 @@ builder.mutationFields((t) => ({
 }));
 
 const meanings: Record<MailWait, string> = {
-  ENGINE: 'Waiting until an engine runs for which a mail server is configured (`SMTP_URL`).',
+  ENGINE: 'Waiting for an engine whose settings contain a mail server (`SMTP_URL`).',
   RETRY: 'Waiting for the next attempt to send the email, or for the current attempt to end.',
   USER_RATE: 'Delayed by the rate limit for each user, which is half of `TAPEGATE_MAIL_RATE`.',
   RATE: "Delayed by the site's rate limit, `TAPEGATE_MAIL_RATE`.",
