@@ -81,7 +81,7 @@ test('a request that waits until a changed copy is looked for reports it, and th
   const file = '/changed/why';
   await leaveChanged(file);
   const id = await ask(file);
-  const words = 'its copy in the restore area was changed outside Tapegate, and an engine must check it first';
+  const words = 'the copy in the restore area was changed outside Tapegate, and an engine must check the copy first';
   const waiting = `{ request(id: ${id}) { waiting { files end { planned } parts { edges { node { reason files explanation } } } } } }`;
   const told = (explanation: string) => ({
     request: {

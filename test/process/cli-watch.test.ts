@@ -133,7 +133,7 @@ test('a watch reports why a request does not go on, and no time left, also on a 
       .stderr()
       .split('\n')
       .filter((line) => line.includes('1/4 files  1.00 kB of 4.00 kB'));
-  const reason = /waiting; OTHERS\/kept: its volume is draining: cleaning/;
+  const reason = /waiting; OTHERS\/kept: the volume is draining: cleaning/;
   await waitFor('the reason', async () => lines().some((line) => reason.test(line)));
   const first = lines().findIndex((line) => reason.test(line));
   expect(
@@ -141,7 +141,7 @@ test('a watch reports why a request does not go on, and no time left, also on a 
       .slice(first)
       .filter((line) => !reason.test(line)),
   ).toEqual([]);
-  await terminal.waitForOutput(/waiting; OTHERS\/kept: its volume is draining: cleaning\n/);
+  await terminal.waitForOutput(/waiting; OTHERS\/kept: the volume is draining: cleaning\n/);
   await terminal.waitForOutput(/\u2588+\u2591+ 25% {2}1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}waiting/);
   await resume(app, 'VOLUME', 'OTHERS/kept');
   letAllGo();
@@ -170,7 +170,7 @@ test('a watch reports an outage once, and still reports why the request waits', 
   const first = await startGateway(app.ctx);
   const server = { env: { ...env, TAPEGATE_URL: first.url } };
   const plain = startCommand(['request', '--quota', 'ann', '--pattern', '/outage/', '--watch'], server);
-  const reason = /1\/2 files .*waiting; OTHERS\/outage: its volume is draining: cleaning\n/;
+  const reason = /1\/2 files .*waiting; OTHERS\/outage: the volume is draining: cleaning\n/;
   await waitFor('the reason', async () => reason.test(plain.stderr()));
   const [, id = ''] = await plain.waitForOutput(/request (\d+): /);
   const json = startCommand(['watch', id, '--json'], server);

@@ -173,7 +173,7 @@ test('a library that is away delays no other, suspends no volume, and is read wh
     const shown = await run('plan');
     return row.test(shown) ? shown : undefined;
   });
-  expect(plan).toMatch(/^west-1 .* its library has failed\nwest-2 .* its library has failed$/m);
+  expect(plan).toMatch(/^west-1 .* the library has failed\nwest-2 .* the library has failed$/m);
   serial++;
   const other = await ask(await fill('west', 1, away));
   const failed = await waitFor('the reason', async () => {

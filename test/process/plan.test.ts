@@ -159,7 +159,7 @@ describe('while no engine works', () => {
       ],
     });
     const { stdout } = await run('plan', String(id));
-    expect(stdout).toContain('; end unknown: the catalogue does not contain its volume and position\n');
+    expect(stdout).toContain('; end unknown: the catalogue does not contain the volume and position of the files\n');
     expect(stdout).toMatch(/^- +I1 +1 +2\.00 GB +- +no engine has a drive in service$/m);
     for (const [mode, reason, state] of [
       ['IMMEDIATE', 'its program is missing', 'suspended: its program is missing'],
@@ -285,7 +285,7 @@ describe('while an engine works', () => {
     const failed = await waitFor('a failure', async () =>
       (await readWaiting(bad))?.parts.find(({ reason }) => reason === 'RETRY'),
     );
-    expect(failed.explanation).toBe('it has failed, and will be retried: the arm is stuck');
+    expect(failed.explanation).toBe('the last attempt failed, and will be repeated: the arm is stuck');
     const busy = await makeRequest(app, { quota: 'ann', files: ['/busy'] });
     await waitFor('a read', async () => library.log.some(({ what, volume }) => what === 'read' && volume === 'BUSY'));
     const many = await makeRequest(app, { quota: 'ann', patterns: '/many/' });
@@ -324,7 +324,7 @@ describe('while an engine works', () => {
     expect(await readWaiting(busy)).toMatchObject({ files: 1, parts: [{ volume: 'BUSY', reason: 'READING' }] });
     expect(await readWaiting(held)).toMatchObject({
       ...{ end: null, queuePosition: null },
-      parts: [{ volume: 'HELD', reason: 'VOLUME_SUSPENDED', explanation: 'its volume is suspended: it squeaks' }],
+      parts: [{ volume: 'HELD', reason: 'VOLUME_SUSPENDED', explanation: 'the volume is suspended: it squeaks' }],
     });
     const [first, second] = [await readWaiting(many), await readWaiting(one)];
     expect(first).toMatchObject({ files: 12, parts: [{ volume: 'MANY', reason: 'QUEUED', files: 12 }] });
@@ -416,7 +416,7 @@ describe('while reads and room are held back', () => {
       app,
       '{ plan { queue(first: 9) { edges { node { queuePosition drive start end problem } } } } }',
     );
-    const problem = 'no restore disk has room for its files';
+    const problem = 'no restore disk has room for the files on the volume';
     expect(plan.queue).toMatchObject({
       edges: expect.arrayContaining([{ node: { queuePosition: null, drive: null, start: null, end: null, problem } }]),
     });

@@ -75,7 +75,7 @@ test('a request that waits says at which library and since when', async () => {
     const found = (await readParts(id)).parts;
     return found[0]?.reason === 'STAGING' && found;
   });
-  const since = /^its library is staging it: asked for at silo since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+  const since = /^the library is staging the files: requested from silo at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
   expect(parts).toEqual([{ reason: 'STAGING', files: 2, explanation: expect.stringMatching(since) }]);
   system.arrive(['/why/00', '/why/01']);
   await waitForState(app, id, 'COMPLETED');
@@ -317,7 +317,7 @@ test('a request that waits because reads of its library pause says why, and ends
     return isLate && part && / pause /.test(part.explanation) && part.explanation;
   });
   expect(explanation).toMatch(
-    /^its library has staged it, .*: reads of silo pause until \d{4}-\S+Z: the endpoint for bytes is busy$/,
+    /^the library has staged the files, .*: reads of silo pause until \d{4}-\S+Z: the endpoint for bytes is busy$/,
   );
   isAway = false;
   clock.advance(4000);

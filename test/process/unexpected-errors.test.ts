@@ -72,7 +72,7 @@ test('after an unexpected error a volume is tried again after growing pauses, wi
   await ringUntilSeen(app, 'recall', 'drives');
   expect(await countStarts()).toBe(1);
 
-  const why = 'it has failed, and will be retried: planted';
+  const why = 'the last attempt failed, and will be repeated: planted';
   for (const id of [bad, later]) {
     expect(await readParts(id)).toEqual([{ reason: 'RETRY', explanation: why, nextTry: expect.any(String) }]);
   }

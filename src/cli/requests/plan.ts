@@ -54,7 +54,7 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
 const toPageSize = toNumber('--limit', { from: 1, to: 1000, digits: 4, expected: 'from 1 to 1000' });
 
 function formatDrive(drive: PlannedDriveFragment): string {
-  if (drive.isOpen && drive.hasLibraryFailed) return 'its library has failed';
+  if (drive.isOpen && drive.hasLibraryFailed) return 'the library has failed';
   if (!drive.isClaimed || drive.volume === null) {
     if (!drive.isOpen) return drive.suspensionMode === 'DRAINING' ? 'draining' : 'suspended';
     return drive.isClaimed ? 'idle' : 'no engine';

@@ -186,7 +186,7 @@ async function readRoomless(ctx: Context): Promise<Map<number, string>> {
     sql`SELECT c.volume_id AS id FROM recall c WHERE ${isReadable} GROUP BY c.volume_id
         HAVING bool_and(c.state = 'WAITING' AND coalesce(${needsRoom}, false))`,
   );
-  return new Map(rows.map(({ id }) => [id, 'no restore disk has room for its files']));
+  return new Map(rows.map(({ id }) => [id, 'no restore disk has room for the files on the volume']));
 }
 
 /** Returns suspended volumes with waiting recalls. */

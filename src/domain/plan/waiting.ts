@@ -15,20 +15,20 @@ import { getRequest } from '../requests/rows.js';
 import { describeLibraryFailure, isWorking, type Plan, readPlan } from './plan.js';
 
 export const waitingReasons = {
-  READING: 'a drive is reading it',
-  MOUNTED: 'its volume is mounted, and other files are read first',
-  QUEUED: 'its volume is waiting for a drive',
-  STAGED: 'its library has staged it, and it is waiting to be read',
-  STAGING: 'its library is staging it',
-  UNASKED: 'it is waiting to be requested from its library',
-  RETRY: 'it has failed, and will be retried',
-  SPACE: 'no restore disk has room for it',
-  CHANGED_COPY: 'its copy in the restore area was changed outside Tapegate, and an engine must check it first',
-  LIBRARY_FAILED: 'its library has failed',
+  READING: 'a drive is reading the files',
+  MOUNTED: 'the volume is mounted, and other files on it are read first',
+  QUEUED: 'the volume is waiting for a drive',
+  STAGED: 'the library has staged the files, and they are waiting to be read',
+  STAGING: 'the library is staging the files',
+  UNASKED: 'the files are waiting to be requested from the library',
+  RETRY: 'the last attempt failed, and will be repeated',
+  SPACE: 'no restore disk has room for the files',
+  CHANGED_COPY: 'the copy in the restore area was changed outside Tapegate, and an engine must check the copy first',
+  LIBRARY_FAILED: 'the library has failed',
   NO_DRIVE: 'no engine has a drive in service',
-  VOLUME_SUSPENDED: 'its volume is suspended',
-  USER_SUSPENDED: 'recalls for its user are suspended',
-  NO_POSITION: 'the catalogue does not contain its volume and position',
+  VOLUME_SUSPENDED: 'the volume is suspended',
+  USER_SUSPENDED: 'recalls for the user are suspended',
+  NO_POSITION: 'the catalogue does not contain the volume and position of the files',
 } as const;
 
 export type WaitingReason = keyof typeof waitingReasons;
@@ -143,9 +143,9 @@ function whyUnpredictable(rows: readonly PartRow[], hasRoom: boolean): string | 
   if (!row) return hasRoom ? undefined : NO_ROOM;
   const { reason, note, volume, user } = row;
   return explain(reason, note)
-    .replace(/^its volume\b/, `volume ${volume}`)
-    .replace(/^recalls for its user\b/, `recalls for user ${user}`)
-    .replace(/^its copy\b/, 'a copy');
+    .replace(/^the volume\b/, `volume ${volume}`)
+    .replace(/^recalls for the user\b/, `recalls for user ${user}`)
+    .replace(/^the copy\b/, 'a copy');
 }
 
 export const NO_ROOM = 'no restore disk has room for all files';
@@ -189,8 +189,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
           SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
             CASE WHEN ${isAlone} THEN greatest(v.retry_at, CASE WHEN NOT ${needsRoom} THEN c.not_before END)
               WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
-            CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, 'its volume is ' || ${suspensionText('sv')} AS volume_note, sg.since AS asked_at,
-            'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+            CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, 'the volume is ' || ${suspensionText('sv')} AS volume_note, sg.since AS asked_at,
+            'requested from ' || b.name || ' at ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
               || CASE WHEN sg.attempts > 0 THEN ', and again ' || sg.attempts || CASE sg.attempts WHEN 1 THEN ' time' ELSE ' times' END ELSE '' END
               || coalesce('; ' || c.error, '') AS asked_note,
             b.name || coalesce(CASE WHEN ${isLibraryResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
