@@ -591,7 +591,7 @@ def _parser():
         return each
 
     request = command("request", _request, "request files by path or pattern")
-    request.add_argument("--quota", help="charge this user's quota (default: from config.json, else your own, else your oldest membership)")
+    request.add_argument("--quota", help="charge this user's quota (default: the quota in config.json, or your own, or the quota that you joined first)")
     request.add_argument("--pattern", help="request all files whose path contains the text, also files added later")
     request.add_argument("--file", action="append", metavar="PATH", help="request this archive path; may be repeated")
     request.add_argument("--label", help="name the request")

@@ -193,17 +193,17 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
 function registerRule(program: Command): void {
   const rule = program.command('rule');
   for (const [verb, description, act] of [
-    ['set', 'Allow an action below a prefix only to the callers that rules name', setRule],
-    ['remove', 'Remove a rule; if none is left for the prefix, the rules of a shorter prefix apply', removeRule],
+    ['set', 'Restrict an action on files below a prefix to the callers that its rules name', setRule],
+    ['remove', 'Remove a rule; a prefix without rules gets the rules of a shorter prefix', removeRule],
   ] as const) {
     rule
       .command(verb)
       .description(description)
       .addArgument(new Argument('<action>', 'action to allow').choices(['list', 'request', 'fetch']))
       .argument('<prefix>', 'absolute path prefix; / matches all paths')
-      .option('--user <name>', 'a user, or service:<name> for a service')
-      .option('--group <name>', 'all users in a group')
-      .option('--everybody', 'all callers')
+      .option('--user <name>', 'apply the rule to a user, or to a service as service:<name>')
+      .option('--group <name>', 'apply the rule to all users in a group')
+      .option('--everybody', 'apply the rule to all callers')
       .addHelpText('after', RULE_HELP)
       .action((action, prefix, options) => act(findSite(), { action, prefix }, options));
   }
@@ -255,7 +255,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}${found}`;
   printResult(rule, may, options);
   if (rule.kind !== 'EVERYBODY') {
-    printToStderr(`callers that no rule for ${rule.prefix} names may not ${rule.action.toLowerCase()} these files`);
+    printToStderr(`other callers may ${rule.action.toLowerCase()} these files only if another rule for ${rule.prefix} names them`);
   }
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }

@@ -74,7 +74,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   if (backup === undefined && options.toUrl !== undefined) throw new UsageError('--to-url needs a backup directory');
   if (backup === undefined) return await completeRestore(config, options);
   if (options.asOf !== undefined)
-    throw new UsageError('--as-of cannot be used with a backup, because the backup contains the time');
+    throw new UsageError('--as-of cannot be used with a backup, because a backup records its own time');
   if (options.toUrl !== undefined) return await restoreTo(config, backup, options);
   if (config.databaseUrl !== undefined) {
     throw new UsageError(
@@ -101,7 +101,7 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
   const { readConfig } = await import('../config/config.js');
   const given = options.toUrl === true ? {} : { DATABASE_URL: options.toUrl };
   const { databaseUrl } = readConfig({ ...environment(), ...given }, { listens: false });
-  if (databaseUrl === undefined) throw new UsageError('--to-url needs a URL, or DATABASE_URL');
+  if (databaseUrl === undefined) throw new UsageError('give --to-url a URL, or set DATABASE_URL');
   const { readManifest } = await import('../db/backup/manifest.js');
   const manifest = await readManifest(backup);
   await withRestored(config, { backup, manifest }, async (_temporary, open) => {
@@ -160,7 +160,7 @@ async function completeRestore(config: Config, options: RestoreOptions): Promise
     const running = await findRunning(ctx);
     if (running.length > 0) {
       throw new CommandError(
-        `the database is in use by ${running.join(', ')}: stop them first. If they have stopped, wait a minute: a restored dump contains their last heartbeats`,
+        `the database is in use by ${running.join(', ')}: stop these processes first. If they have already stopped, wait a minute: a restored dump contains their last heartbeats`,
       );
     }
     return await settle(ctx, { earliest, asOf });
@@ -193,15 +193,15 @@ function printRestored(settled: PutBack, done: string, { json }: OutputOptions):
   printLine(done);
   printLine(
     nextRequestId === null
-      ? '  later requests are missing, and no id is left for new requests'
-      : `  later requests are missing; ids of new requests begin at ${nextRequestId}`,
+      ? '  requests created after this time are missing, and no id is left for new requests'
+      : `  requests created after this time are missing; ids of new requests begin at ${nextRequestId}`,
   );
   if (tokens > 0)
     printLine(
-      `  ${plural(tokens, 'token is', 'tokens are')} valid, including tokens revoked later: see "tapegate token list"`,
+      `  ${plural(tokens, 'token is', 'tokens are')} valid, including tokens that were revoked after this time: see "tapegate token list"`,
     );
   if (emails > 0) printLine(`  ${plural(emails, 'waiting email')} will be sent, perhaps a second time`);
-  printLine('Until "tapegate takeover", Tapegate does not change restore disks or send emails and webhooks.');
+  printLine('Until you run "tapegate takeover", Tapegate does not change restore disks, send emails or call webhooks.');
   printLine(
     'To replace the lost database, run "tapegate takeover", then "tapegate doctor --adopt" to compare the restore disks with the restored database, and start Tapegate.',
   );

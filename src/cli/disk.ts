@@ -20,7 +20,7 @@ export function register(program: Command): void {
     .description('Add a restore disk, or change its allocation')
     .requiredOption(...sizeOption)
     .option('--create', 'create the mount point as a directory if it does not exist')
-    .option('--mark', 'accept the mounted file system as the disk, even if recorded copies are missing on it')
+    .option('--mark', 'accept the mounted file system as this disk, even if recorded copies are missing from it')
     .action((mountpoint, options) => addDisk(mountpoint, options));
   disk
     .command('list')
@@ -110,7 +110,7 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
     local: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
     remote: async (url) => {
       const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
-      const problem = 'this host does not access the disk; to add the disk again, use "tapegate disk add --mark"';
+      const problem = 'gateways do not change restore disks; to add the disk again, use "tapegate disk add --mark"';
       return { disk: withSerial(removed), problem };
     },
   });

@@ -22,7 +22,7 @@ export function register(program: Command): void {
     .command('doctor')
     .option('--repair', 'repair the findings; Tapegate can keep running')
     .option('--checksums', 'read each restored copy and compare its checksum')
-    .option('--adopt', "repair, and record unknown files with the right content as Tapegate's copies")
+    .option('--adopt', "repair, and record files of unknown origin as Tapegate's copies if their content is right")
     .action((options) => runDoctor(options));
 }
 
@@ -108,7 +108,7 @@ async function examineRemotely(
   const { examined, notExamined } = present((await ask(url, DoctorRows)).doctorFindings);
   if (left > 0) {
     const findings = plural(left, 'finding');
-    printToStderr(`"tapegate doctor --repair" repairs ${findings} on a host that has the restore disks`);
+    printToStderr(`${findings} not repaired: run "tapegate doctor --repair" on a host that has the restore disks`);
   }
   if (notExamined !== null) printToStderr(notExamined);
   return { examined, found, repaired };

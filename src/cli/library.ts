@@ -47,7 +47,7 @@ function addSizeOptions(command: Command): Command {
   return command
     .option(
       '--drives <n>',
-      'number of drives, or of concurrent reads of a staging library (default of a new library: 2)',
+      'number of drives, or of concurrent reads of a staging library (default for a new library: 2)',
       toNumber('--drives'),
     )
     .option('--depth-files <n>', files, orNone(toNumber('--depth-files')))

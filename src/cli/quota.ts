@@ -29,7 +29,7 @@ export function register(program: Command): void {
     .option('--notes <text>', 'notes for operators')
     .option(
       '--weight <n>',
-      'share of drive time: a quota with weight 2 may use twice as much as one with weight 1',
+      'share of drive time: a quota with weight 2 may use twice as much drive time as a quota with weight 1',
       toWeight,
     )
     .action((user, options) => setQuota(user, options));

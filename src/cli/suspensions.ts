@@ -55,7 +55,7 @@ drive    the other drives keep working
 user     the user's files wait, unless another user waits for them too
 disk     a restore disk: recalls use the other disks, or wait; its files stay
 library  all drives of a tape system
-clock    the database clock: nothing expires or is removed; "tapegate resume" confirms its time`;
+clock    the database clock: nothing expires or is removed; "tapegate resume" confirms the database time`;
 
 async function suspend(
   url: string,

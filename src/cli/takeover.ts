@@ -21,7 +21,7 @@ interface TakeoverOptions extends OutputOptions {
   reuseIds?: boolean;
 }
 
-const SETTLE = 'first run "tapegate restore --as-of <time of the dump>": otherwise ids of lost requests are used again';
+const SETTLE = 'first run "tapegate restore --as-of <time of the dump>": otherwise new requests get the ids of lost requests';
 
 async function takeOver(options: TakeoverOptions): Promise<void> {
   const { yes = false, skipMissing = false, reuseIds = false, json = false } = options;
@@ -35,7 +35,7 @@ async function takeOver(options: TakeoverOptions): Promise<void> {
   }
   if (!json) printPlan(plan);
   if (plan.dump === 'certain' && !reuseIds)
-    throw new CommandError(`the database was restored from a dump: ${SETTLE} (--reuse-ids takes over without it)`);
+    throw new CommandError(`the database was restored from a dump: ${SETTLE} (--reuse-ids takes over without this step)`);
   if (plan.dump === 'possible') printToStderr(`if the database was restored from a dump, ${SETTLE}`);
   if (!yes) throw new CommandError('nothing has changed: run "tapegate takeover --yes" to take over');
   const { taken, missing } = await takeOverSite(ctx, { skipsMissing: skipMissing });

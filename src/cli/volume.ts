@@ -50,7 +50,7 @@ interface MediumOptions extends OutputOptions {
 
 async function setMedium(names: string[], options: MediumOptions): Promise<void> {
   const all = options.all === true;
-  if (names.length > 0 === all) throw new UsageError('give names or --all');
+  if (names.length > 0 === all) throw new UsageError('give names of volumes, or --all');
   const { medium } = options;
   const input = all ? { all, medium } : { names, medium };
   const { volumes } = await askChange(findOperatedSite(), SetVolume, { input });

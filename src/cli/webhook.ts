@@ -26,7 +26,7 @@ export function register(program: Command): void {
   webhook
     .command('add <url>')
     .description("Send events about a quota's requests to a URL")
-    .option('--quota <user>', 'send this quota\'s events (default: as for "tapegate request")')
+    .option('--quota <user>', 'send events of this quota (default: the same quota as for "tapegate request")')
     .option('--all', 'send events of all quotas (for operators)')
     .addOption(createEventOption())
     .option('--note <text>', 'purpose of the webhook')
@@ -47,7 +47,7 @@ export function register(program: Command): void {
     .action((id, options) => setWebhook(findSite(), readNumber('<id>', id), options));
   webhook
     .command('rotate <id>')
-    .description('Replace the secret; for a day, both secrets sign messages')
+    .description('Replace the secret; for a day, messages are signed with the old and the new secret')
     .addHelpText('after', SECRET_HELP)
     .action((id, options) => rotate(findSite(), readNumber('<id>', id), options));
   webhook

@@ -39,7 +39,7 @@ export function register(program: Command): void {
     .command('rename <from> <to>')
     .option(
       '--in-library',
-      'for libraries that find files by path: the files already have their new paths in the library',
+      'the files are already renamed in the library (for libraries that find files by path)',
     )
     .option(...dryRunOption)
     .addHelpText('after', RENAME_HELP)
@@ -57,8 +57,8 @@ export function register(program: Command): void {
 
 const WITHDRAW_HELP = `
 Users who wait for a file receive the reason. A file that a drive is already
-reading is still restored. Copies on disk stay there as long as a request
-contains them. "tapegate reinstate" restores withdrawn files to the catalogue.`;
+reading is still restored. Copies on disk stay until no request contains the
+file. "tapegate reinstate" restores withdrawn files to the catalogue.`;
 
 const RENAME_HELP = `
 Requests keep the files, and copies on disk stay where they are. Libraries that

@@ -35,12 +35,12 @@ export function register(program: Command): void {
     .option('--label <text>', 'rename the request')
     .option(
       '--notify-first <address>',
-      'send email when the first file is on disk; "own" is the quota\'s address',
+      'send email when the first file is on disk; "own" means the quota\'s address',
       toAddress,
     )
     .option(
       '--notify-last <address>',
-      'send email when the request has finished; "own" is the quota\'s address',
+      'send email when the request has finished; "own" means the quota\'s address',
       toAddress,
     )
     .option('--max-files <n>', 'limit the number of files', orNone(toNumber('--max-files')))

@@ -120,7 +120,7 @@ interface Directories {
  * prints the command that lists all paths.
  */
 export function printDirectories(id: number, { restoredBelow, copies }: Directories): void {
-  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
+  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, and each file is at its archive path`);
   if (restoredBelow.length === 0 && copies > 0) printLine(describeOtherPaths(id));
 }
 
@@ -171,17 +171,17 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   if (pattern !== '' && filesTotal + filesReleased === 0 && unresolved.edges.length === 0) {
     if (!isLive) return [describeNoMatch(pattern)];
     const nothing = `no path contains ${JSON.stringify(pattern)}${hintFor([pattern])}`;
-    const later = `It stays active until ${end}, and adds matching files that appear; "tapegate cancel ${id}" ends it`;
+    const later = `The request stays active until ${end}, and adds matching files that appear in the catalogue; "tapegate cancel ${id}" ends it`;
     return [`request ${id} matches no file yet: ${nothing}. ${later}`];
   }
   if (filesUnknown > 0) {
     const paths = pathsOf('UNKNOWN');
     const directories = await findDirectories(url, paths);
-    const heading = `${filesUnknown} of its paths ${filesUnknown === 1 ? 'is' : 'are'} not in the catalogue`;
+    const heading = `${filesUnknown} of the request's paths ${filesUnknown === 1 ? 'is' : 'are'} not in the catalogue`;
     lines.push(...describeUnknown(heading, { paths, count: filesUnknown, directories }));
   }
   if (filesRefused > 0) {
-    lines.push(`${filesRefused} of its files did not fit into the quota:`);
+    lines.push(`${filesRefused} of the request's files did not fit into the quota:`);
     lines.push(...listPaths(pathsOf('QUOTA_FULL'), filesRefused));
   }
   if (lines.length > 0 && isLive) {

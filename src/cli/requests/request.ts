@@ -33,7 +33,7 @@ export function register(program: Command): void {
   addPathsOptions(program.command('request'))
     .option(
       '--quota <user>',
-      "charge this user's quota (default: from config.json, else your own, else your oldest membership)",
+      "charge this user's quota (default: the quota in config.json, or your own, or the quota that you joined first)",
     )
     .option('--pattern <text>', 'request all files whose path contains the text, also files added later')
     .option(...fileOption)

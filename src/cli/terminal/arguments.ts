@@ -98,7 +98,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
 /** Arguments for commander's method `option` that define the option `--file`. */
 export const fileOption = [
   '--file <paths...>',
-  'archive paths; @name reads them from a file, - from standard input, one per line',
+  'archive paths, or @name for a file with one path per line, or - for standard input',
 ] as const;
 
 /** @throws CommandError with Node's reason, without the error code and the system call */
