@@ -484,8 +484,8 @@ def _check_listener(url):
         return  # the connection will fail as well
     for uid in {uid for host in hosts for uid in _listeners(host, port)}:
         if not _is_expected(uid):
-            raise Refused("no token was sent to %s: the program that listens there runs as user id %d, not as root, you, the user "
-                          "tapegate or the owner of DATA_DIR" % (url, uid))
+            raise Refused("no token was sent to %s: the program that listens there runs as the untrusted user id %d; expected your "
+                          "own user, root, the user tapegate or the owner of DATA_DIR" % (url, uid))
 
 
 def _listeners(host, port):
@@ -591,7 +591,8 @@ def _parser():
         return each
 
     request = command("request", _request, "request files by path or pattern")
-    request.add_argument("--quota", help="charge this user's quota (default: the quota in config.json, or your own, or the quota that you joined first)")
+    request.add_argument("--quota", help="charge this user's quota (default: the quota in config.json, or your own, or the quota "
+                         "that you joined first)")
     request.add_argument("--pattern", help="request all files whose path contains the text, also files added later")
     request.add_argument("--file", action="append", metavar="PATH", help="request this archive path; may be repeated")
     request.add_argument("--label", help="name the request")

@@ -335,7 +335,7 @@ test('rule set reports the files that it covers, and warns of none', async () =>
   expect(await run('rule', 'set', 'fetch', nfc, '--user', 'ann')).toEqual(
     done(
       `user ann may fetch files below ${nfc}\n`,
-      `callers that no rule for ${nfc} names may not fetch these files\nthe catalogue contains no files below ${nfc}: check the prefix\n`,
+      `other callers may fetch these files only if another rule for ${nfc} names them\nthe catalogue contains no files below ${nfc}: check the prefix\n`,
     ),
   );
   for (const [directory, who] of [
@@ -393,7 +393,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
       expect.stringMatching(/^restored-without-request: .*[^)]$/),
       '1 finding (1 restored-without-request), 0 repaired',
     ],
-    stderr: `"tapegate doctor --repair" repairs 1 finding on a host that has the restore disks\n${note}`,
+    stderr: `1 finding not repaired: run "tapegate doctor --repair" on a host that has the restore disks\n${note}`,
   });
   for (const option of ['--adopt', '--checksums']) {
     expect(await run('doctor', option)).toEqual(

@@ -134,14 +134,14 @@ const untilOf = (made: Result): string =>
 /** Returns the note that a request also takes files that appear later. */
 function staysOf(made: Result): string {
   const [id, retention] = [idOf(made), untilOf(made)];
-  return `request ${id} stays active until ${retention}: files that appear later are added and charged to its quota; "tapegate cancel ${id}" ends it`;
+  return `request ${id} stays active until ${retention}: files that later appear in the catalogue are added, and charged to the quota; "tapegate cancel ${id}" ends it`;
 }
 
 test('request names paths and patterns without files, and ends with 3 if no other file is to come', async () => {
   const unknown = await run('request', '--quota', 'ann', '--file', '/no/such', '/ocean/A.nc');
   const id = idOf(unknown);
   const lacks = `tapegate: request ${id} does not contain all of its files yet:
-2 of its paths are not in the catalogue (case-sensitive):
+2 of the request's paths are not in the catalogue (case-sensitive):
   /no/such
   /ocean/A.nc
 ${staysOf(unknown)}
@@ -165,7 +165,7 @@ ${staysOf(unknown)}
   expect(none).toMatchObject({ code: 3 });
   const noneId = idOf(none);
   expect(none.stderr).toBe(
-    `tapegate: request ${noneId} matches no file yet: no path contains "/Ocean/*.nc" (case-sensitive; * ? [ ] are literal). It stays active until ${untilOf(none)}, and adds matching files that appear; "tapegate cancel ${noneId}" ends it\n`,
+    `tapegate: request ${noneId} matches no file yet: no path contains "/Ocean/*.nc" (case-sensitive; * ? [ ] are literal). The request stays active until ${untilOf(none)}, and adds matching files that appear in the catalogue; "tapegate cancel ${noneId}" ends it\n`,
   );
   await run('cancel', noneId);
   const ended = (await run('show', noneId)).stdout;
@@ -188,7 +188,7 @@ test('request ends with 0 if known files are still to come, and names the unknow
   const result = await run('request', '--quota', 'ann', '--file', '/later/known', '/later/unknown');
   expect(result).toMatchObject({
     code: 0,
-    stderr: `1 of its paths is not in the catalogue (case-sensitive):\n  /later/unknown\n${staysOf(result)}\n`,
+    stderr: `1 of the request's paths is not in the catalogue (case-sensitive):\n  /later/unknown\n${staysOf(result)}\n`,
   });
 });
 

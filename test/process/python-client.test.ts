@@ -238,7 +238,7 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
     expect(await start(['tapegate.py', 'requests'], { TAPEGATE_URL }).ended).toMatchObject({
       code: 1,
       stderr: expect.stringContaining(
-        `no token was sent to ${TAPEGATE_URL}: the program that listens there runs as user id ${STRANGER}, not as root`,
+        `no token was sent to ${TAPEGATE_URL}: the program that listens there runs as the untrusted user id ${STRANGER}; expected your own user, root,`,
       ),
     });
   });

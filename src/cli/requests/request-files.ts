@@ -120,7 +120,7 @@ interface Directories {
  * prints the command that lists all paths.
  */
 export function printDirectories(id: number, { restoredBelow, copies }: Directories): void {
-  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, and each file is at its archive path`);
+  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
   if (restoredBelow.length === 0 && copies > 0) printLine(describeOtherPaths(id));
 }
 
@@ -185,8 +185,8 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
     lines.push(...listPaths(pathsOf('QUOTA_FULL'), filesRefused));
   }
   if (lines.length > 0 && isLive) {
-    const joins = [filesUnknown > 0 ? 'appear' : '', filesRefused > 0 ? 'fit' : ''].filter(Boolean);
-    const later = `files that ${joins.join(' or ')} later are added and charged to its quota`;
+    const joins = [filesUnknown > 0 ? 'appear in the catalogue' : '', filesRefused > 0 ? 'fit into the quota' : ''].filter(Boolean);
+    const later = `files that later ${joins.join(' or ')} are added, and charged to the quota`;
     lines.push(`request ${id} stays active until ${end}: ${later}; "tapegate cancel ${id}" ends it`);
   }
   return lines;
