@@ -130,7 +130,7 @@ export async function reportUnheld({ db }: Context, { report }: Adopting): Promi
       kind: 'copy-unheld',
       thing: mountpoint,
       there,
-      here: 'not in a request; released by adopt --finish',
+      here: 'in no request; "tapegate adopt --finish" releases the copies',
     });
   }
 }

@@ -109,7 +109,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const stats = at && (await statCopy(at));
   if (!at || !stats) return { fate: 'gone' };
   const known = knownOf(name);
-  if (!matchesRecord(known, stats)) return { fate: 'left', why: 'it is not the adopted file, or was changed' };
+  if (!matchesRecord(known, stats)) return { fate: 'left', why: 'the file is not the adopted one, or was changed' };
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
@@ -132,12 +132,12 @@ const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctim
  * @throws AbsentError if the disk is absent
  */
 async function locate({ diskId, mountpoint, sourcePath }: OldName): Promise<CopyLocation | string | undefined> {
-  if (diskId === null || mountpoint === null) return 'its restore disk was removed from Tapegate';
+  if (diskId === null || mountpoint === null) return 'the restore disk of the copy was removed from Tapegate';
   const root = await rootOf({ diskId, mountpoint });
   const isWithin = (name: string) => name.startsWith(`${root}/`) || name.startsWith(`${mountpoint}/`);
   try {
     const file = path.join(await realpath(path.dirname(sourcePath)), path.basename(sourcePath));
-    if (!file.startsWith(`${root}/`)) return `it is not on the restore disk ${mountpoint}`;
+    if (!file.startsWith(`${root}/`)) return `the copy is not on the restore disk ${mountpoint}`;
     return { diskId, mountpoint, path: file.slice(root.length) };
   } catch (error) {
     if (!['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) throw error;

@@ -55,8 +55,8 @@ function readQuota(row: SourceQuota, { report }: Adopting): Quota | undefined {
   const thing = row.user ?? `quota ${row.id}`;
   try {
     const user = checkText('user', row.user ?? '');
-    if (user === '') throw new Error('it has no user');
-    if (!/^\d{1,19}$/.test(row.size ?? '')) throw new Error(`its size is ${JSON.stringify(row.size)}`);
+    if (user === '') throw new Error('the quota has no user');
+    if (!/^\d{1,19}$/.test(row.size ?? '')) throw new Error(`the size of the quota is ${JSON.stringify(row.size)}`);
     const size = checkBytes('size', BigInt(row.size ?? ''));
     const id = idOf(row.id);
     if (id === null) {

@@ -112,7 +112,7 @@ async function readRequest(
   const say = (kind: string, there: string | null, here: string) =>
     report({ kind, thing: id, there: there ?? 'nothing', here });
   try {
-    if (user === null) throw new Error('its quota does not exist in the source');
+    if (user === null) throw new Error('the quota of the request does not exist in the source');
     const { pattern, files } = await readSelection(client, row, say);
     const label = readLabel(row.label ?? '', say) || files?.[0] || pattern;
     const dates = readDates(row, say);
@@ -155,7 +155,7 @@ async function readSelection(
     if (problem === undefined) kept.push(file);
     else say('path-refused', file, `nothing: the path ${problem}`);
   }
-  if (kept.length === 0) throw new Error('it has no files');
+  if (kept.length === 0) throw new Error('the request has no files');
   return { pattern: '', files: kept };
 }
 
@@ -170,7 +170,7 @@ async function readGiven(client: PoolClient, id: string): Promise<string[]> {
 function readDates(row: SourceRequest, say: Say): Pick<AdoptedRequest, 'requestDate' | 'retention'> {
   const made = readSourceTime(row.requestDate) ?? null;
   const kept = readSourceTime(row.retention) ?? null;
-  if (made === null && kept === null) throw new Error('it has neither a request date nor a retention');
+  if (made === null && kept === null) throw new Error('the request has neither a request date nor a retention');
   const requestDate = made ?? addSeconds(kept ?? '', -DEFAULT_RETENTION_SECONDS);
   const retention = kept ?? addSeconds(requestDate, DEFAULT_RETENTION_SECONDS);
   if (made === null) say('request-date', row.requestDate, requestDate);

@@ -109,7 +109,7 @@ async function readRecords(client: pg.Client): Promise<Map<string, string>> {
      FROM "_prisma_migrations" WHERE "rolled_back_at" IS NULL`,
   );
   const failed = rows.find((row) => !row.finished);
-  if (failed) throw new Error(`migration ${failed.name} failed earlier: see "prisma migrate resolve"`);
+  if (failed) throw new Error(`migration ${failed.name} failed earlier: repair the schema, and then run "prisma migrate resolve"`);
   return new Map(rows.map((row) => [row.name, row.checksum]));
 }
 
@@ -142,7 +142,7 @@ async function refuseOlder(client: pg.Client, program: string): Promise<void> {
   );
   if (!rows[0]) return;
   throw new Error(
-    `this Tapegate is too old for the database: migration ${rows[0].migration} requires version ${rows[0].program} or newer, and this is version ${program}`,
+    `this Tapegate is too old for the database: migration ${rows[0].migration} requires version ${rows[0].program} or newer, but this is version ${program}`,
   );
 }
 

@@ -57,7 +57,7 @@ function findProblem(facts: Facts): string | undefined {
     return `the server is PostgreSQL ${version}: Tapegate requires ${OLDEST.name} or newer`;
   if (encoding !== 'UTF8') {
     const create = `CREATE DATABASE tapegate TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'`;
-    return `the encoding of database ${database} is ${encoding}, and Tapegate requires UTF8: run ${create}, and name that database in DATABASE_URL`;
+    return `the encoding of database ${database} is ${encoding}, but Tapegate requires UTF8: run ${create}, and name that database in DATABASE_URL`;
   }
   if (otherSchema !== null) {
     const schema = pg.escapeIdentifier(otherSchema);

@@ -114,7 +114,7 @@ export function keyedList<Id, Row>(
     /** @throws NotFoundError */
     one: async (of: Id, query: object): Promise<Row> => {
       const [row] = await load(ctx, { in: [of] }, query);
-      if (row === undefined) throw new NotFoundError('it was removed meanwhile');
+      if (row === undefined) throw new NotFoundError('the object was removed meanwhile');
       return row;
     },
   };

@@ -28,7 +28,7 @@ const gauges: Record<string, [help: string, ...labels: string[]]> = {
   tapegate_site_queue_bytes: ['Bytes in the queue, by state of the recall', 'state'],
   tapegate_site_queue_oldest_seconds: ['Age of the oldest file in the queue'],
   tapegate_site_open_requests: ['Requests that have not ended'],
-  tapegate_site_engines: ['Engines that have or request a drive'],
+  tapegate_site_engines: ['Engines that use a drive or wait for one'],
   tapegate_site_drives: ['Drives by state: working, idle, free (no engine uses it), suspended', 'library', 'state'],
   tapegate_site_drive_suspended: ['1 if the drive is suspended', 'library', 'drive'],
   tapegate_site_library_suspended: ['1 if the library is suspended', 'library'],

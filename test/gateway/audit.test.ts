@@ -472,7 +472,7 @@ test('filters with an unknown operation or an empty time span are refused', asyn
     /^operation "creatRequest" is unknown; the operations are addLibrary, adopt, .*, createRequest, .*, verifyAgain/,
   );
   expect(await refusalOf('since: "2026-02-01", until: "2026-01-01"')).toMatchObject(
-    told('until must be after since, which is 2026-02-01T00:00:00, not 2026-01-01T00:00:00', 'until'),
+    told('until must be later than since (2026-02-01T00:00:00), not 2026-01-01T00:00:00', 'until'),
   );
   await askData(app, '{ audit(operation: "identify", since: "2026-01-01", until: "2026-01-02") { totalCount } }');
 });

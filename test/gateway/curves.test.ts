@@ -115,7 +115,7 @@ test('the history of a quota shows its use by the hour, if it changed', async ()
   expect(await read('2026-11-01')).toEqual(['01T10:00 10/100', ...later]);
   // the first point has the start of the period as its time, and a value recorded earlier
   expect(await read('2026-12-01T10:30:00Z')).toEqual(['01T10:30 10/100', ...later]);
-  expect(await read('2027-01-01')).toMatch(/^since must not be after now/);
+  expect(await read('2027-01-01')).toMatch(/^since must not be in the future/);
   await setUsed(50);
   expect(((await read('2026-12-02T16:10:00Z')) as string[]).at(-1)).toBe('02T16:20 50/100');
   now = addSeconds(now, 91 * 24 * 3600);

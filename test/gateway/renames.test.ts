@@ -143,7 +143,7 @@ test('a path that waited for quota is unknown after its request is revived, if i
 
 test.each([
   ['a directory without its slash', '/bad', '/bad2', 'NotFound', 'to select the files below it, use "/bad/"'],
-  ['the same path', '/bad/a', '/bad/a', 'InvalidInput', 'must be a path other than "/bad/a"'],
+  ['the same path', '/bad/a', '/bad/a', 'InvalidInput', 'must be different from "/bad/a"'],
   [
     'a directory to a file',
     '/bad/',
@@ -245,7 +245,7 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   await importRows(app.ctx, [row('/east/a')]);
   await rename('/east/a', '/east/e');
   expect((await rename('/east/d', '/east/a', { inLibrary: true })).message).toContain(
-    '1 other file has the new name in its library: "/east/e"',
+    '1 other file already has the new name in its library: "/east/e"',
   );
   // an import may restore a renamed file that has taken the old name of another file
   await importRows(app.ctx, [row('/east/x'), row('/east/y')]);
@@ -274,7 +274,7 @@ test('a library with names for some directories only accepts no rename to others
   await addLibrary(app.ctx, { name: 'deep', kind: 's3', settings: { ...place, prefixes: ['/deep/=', '/e/='] } });
   await addFiles(app.ctx, [{ path: '/deep/1', volume: 'DEEP1', library: 'deep' }]);
   expect((await rename('/deep/1', '/other/1', { inLibrary: true })).message).toBe(
-    'to must be below a prefix of library deep ("/deep/", "/e/"), and "/other/1" is not',
+    'to must be below a prefix of library deep ("/deep/", "/e/"), but "/other/1" is not',
   );
   const set = (prefixes: string[]) => setLibrary(app.ctx, { name: 'deep', settings: { prefixes } });
   await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is not below "/e/"');

@@ -356,7 +356,7 @@ test('copies without a request are reported at each run, and are released when t
     kind: 'copy-unheld',
     thing: site.mountpoint,
     there: `${files.length} restored file${files.length === 1 ? '' : 's'} of ${sizeOf(files)} bytes that no request contains`,
-    here: 'not in a request; released by adopt --finish',
+    here: 'in no request; "tapegate adopt --finish" releases the copies',
   });
   expect([await report(), await report()]).toEqual(Array(2).fill([line(unheld)]));
   // now a request contains one of the files

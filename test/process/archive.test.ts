@@ -245,13 +245,13 @@ test.each<[string, (file: string) => void, RegExp]>([
   [
     'grows',
     (file) => fs.appendFileSync(file, 'more'),
-    /the file changed from 2000000 to 2000004 bytes while it was read$/,
+    /the file changed from 2000000 to 2000004 bytes while it was being read$/,
   ],
-  ['is written over', (file) => fs.writeFileSync(file, randomBytes(2_000_000)), /the file changed while it was read$/],
+  ['is written over', (file) => fs.writeFileSync(file, randomBytes(2_000_000)), /the file changed while it was being read$/],
   [
     'is cut short',
     (file) => fs.writeFileSync(file, ''),
-    /the file changed from 2000000 to \d+ bytes while it was read$/,
+    /the file changed from 2000000 to \d+ bytes while it was being read$/,
   ],
 ])('a file that %s while it is read is not registered, and the rest is', async (_what, change, reason) => {
   writeTree({ '1-changing': randomBytes(2_000_000), '2-still': 'still' });
@@ -289,7 +289,7 @@ test('a source that changes after it was read is registered as it was read, and 
     ...done,
     archived: 1,
     bytes: 11n,
-    failed: [`${dir}/log: it changed since it was read`],
+    failed: [`${dir}/log: the file changed after it was read`],
   });
   expect(fs.readFileSync(path.join(dir, 'log'), 'utf8')).toBe('first line\nsecond line\n');
 });
@@ -451,8 +451,8 @@ test('a file whose path is imported while it is written is refused, and the next
   expect(first).toMatchObject({ archived: 1, bytes: 11n, unchanged: 0 });
   const unused = (n: number) => ` (bytes at TG0001, position ${n} are unreferenced)`;
   expect(first.failed).toEqual([
-    `${dir}/b/directory: while it was written, "/b/directory" cannot be a file and also the directory of "/b/directory/below": rename one of them, then run the command again${unused(2)}`,
-    `${dir}/c/taken: while it was written, /c/taken was added to the catalogue as a tape file; run the command again to compare the two${unused(3)}`,
+    `${dir}/b/directory: while the file was being written to tape, "/b/directory" cannot be a file and also the directory of "/b/directory/below": rename one of them, then run the command again${unused(2)}`,
+    `${dir}/c/taken: while the file was being written to tape, /c/taken was added to the catalogue as a tape file; run the command again to compare the two${unused(3)}`,
   ]);
   expect(await readCatalogue()).toMatchObject([
     { path: '/a/plain', stage: 'ONTAPE', volume: 'TG0001', position: 1n },

@@ -100,7 +100,7 @@ test('the whole audit is exported as JSON Lines and CSV, and a table is limited'
 test.each([
   [['--since', 'soon'], 'or how long ago, such as 10m or 3d'],
   [['--operation', 'setQuotas'], '--operation "setQuotas" is unknown; the operations are addLibrary, '],
-  [['--since', '2026-02-01', '--until', '2026-01-01'], 'tapegate: --until must be after since'],
+  [['--since', '2026-02-01', '--until', '2026-01-01'], 'tapegate: --until must be later than since'],
 ])('audit %j is wrong usage', async (args, message) => {
   const result = await runCli(['audit', ...args], { env });
   expect(result).toEqual({ code: 2, stdout: '', stderr: expect.stringContaining(message) });

@@ -245,7 +245,7 @@ test('disk remove refuses a disk with copies, and removes the suspension of an e
   expect(await run('disk', 'remove', app.restoreDir)).toEqual(
     refused(
       1,
-      `restore disk ${JSON.stringify(app.restoreDir)} contains 2 copies of 1500 bytes and has 0 running recalls: drain it, and remove it when it is empty`,
+      `restore disk ${JSON.stringify(app.restoreDir)} contains 2 copies of 1500 bytes and has 0 running recalls: drain the disk, and remove it when it is empty`,
     ),
   );
 });

@@ -94,7 +94,7 @@ test('wrong, short and long tape copies fail with the values found, and the rest
     if (position === 5n) return Buffer.concat([bytes, Buffer.from('x')]);
     return bytes;
   };
-  const says = `and the catalogue says`;
+  const says = `but the catalogue says`;
   const end = '; given up after 3 tries';
   expect(outcomes(await endOf(await requestBelow('/bad/'), 'PARTIAL'))).toEqual({
     '/bad/1-wrong': [
@@ -258,7 +258,7 @@ test('checksums of each algorithm are compared, and a file without one is restor
     const path = `/checksums/${algorithm}`;
     const good = [path, ['ON_DISK', null, null]];
     if (right === null) return [good];
-    const error = `the tape copy has checksum ${right}, and the catalogue says ${wrong(right)}: ${path}-wrong; given up after 3 tries`;
+    const error = `the tape copy has checksum ${right}, but the catalogue says ${wrong(right)}: ${path}-wrong; given up after 3 tries`;
     return [good, [`${path}-wrong`, ['FAILED', 'MEDIA', error]]];
   });
   const view = await endOf(await requestBelow('/checksums/'), 'PARTIAL');

@@ -135,7 +135,7 @@ test('a migration that was changed after it was applied, or has failed in Prisma
   const change = (what: string) => query(`UPDATE _prisma_migrations SET ${what} WHERE migration_name = '${names[0]}'`);
   await change('finished_at = NULL');
   expect(await runCli(['migrate'], { env })).toEqual(
-    refused(1, `migration ${names[0]} failed earlier: see "prisma migrate resolve"`),
+    refused(1, `migration ${names[0]} failed earlier: repair the schema, and then run "prisma migrate resolve"`),
   );
   await change('finished_at = now()');
   expect(await migrate(database.connection)).toEqual([]);
@@ -184,7 +184,7 @@ test('a version that is too old for a newer migration does not start, and report
 
   await query(`UPDATE oldest_program SET program = '2999_newer' WHERE migration = '2999_newer'`);
   const before = await query('SELECT * FROM oldest_program ORDER BY 1');
-  const refusal = `this Tapegate is too old for the database: migration 2999_newer requires version 2999_newer or newer, and this is version ${names.at(-1)}`;
+  const refusal = `this Tapegate is too old for the database: migration 2999_newer requires version 2999_newer or newer, but this is version ${names.at(-1)}`;
   await expect(migrate(database.connection)).rejects.toThrow(refusal);
   const commands = [['serve'], ['work'], ['quota', 'list']].map((args) => runCli(args, { env }));
   expect(await Promise.all(commands)).toEqual(commands.map(() => refused(1, refusal)));

@@ -143,7 +143,7 @@ test('other bytes at a later restore are an error of class MEDIA, with both chec
   const others = randomBytes(1000);
   putOnTape(library, { ...onTape, bytes: others });
   const id = await ask(file);
-  const error = `the tape copy has checksum ${checksumOf(others)}, and the first restore of the file computed ${computed.checksum}: ${file}`;
+  const error = `the tape copy has checksum ${checksumOf(others)}, but the first restore of the file computed ${computed.checksum}: ${file}`;
   const readTry = async () => {
     const tries = (await readTries(app, id))[file];
     return tries?.lastError != null && tries;

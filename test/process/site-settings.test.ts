@@ -144,7 +144,7 @@ describe('a database that Tapegate cannot use is refused with the command that h
     const { code, stderr } = await runCli(['migrate'], { env: { DATABASE_URL, DATA_DIR: makeDataDir() } });
     expect({ code, stderr }).toEqual({
       code: 1,
-      stderr: `tapegate: the encoding of database "${encoding}" is LATIN1, and Tapegate requires UTF8: run CREATE DATABASE tapegate TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C', and name that database in DATABASE_URL\n`,
+      stderr: `tapegate: the encoding of database "${encoding}" is LATIN1, but Tapegate requires UTF8: run CREATE DATABASE tapegate TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C', and name that database in DATABASE_URL\n`,
     });
   });
 

@@ -169,7 +169,7 @@ test('a disk that hangs leaves threads for another one, which alone stays in ser
   const copies = [...Array.from({ length: 20 }, () => hangs), works, works, works];
   const disks = new FailingDisks(app.ctx, undefined, { calls: new CallWatch({ disk: 0.2, tape: 60 }) });
   let hung = 0;
-  const done = await callEach(app.ctx, disks, { copies, what: 'looked at' }, async (copy) => {
+  const done = await callEach(app.ctx, disks, { copies, what: 'checked' }, async (copy) => {
     if (copy === hangs) await new Promise(() => hung++);
   });
   expect([hung, done.map(({ copy }) => copy)]).toEqual([3, [works, works, works]]);

@@ -140,8 +140,8 @@ test('a list that is cancelled because it blocks the replay is read at the prima
 
 test('the primary and other databases are refused as standbys', async () => {
   for (const [url, problem] of [
-    [pair.primaryUrl, 'it is not a standby'],
-    [pair.standbyUrl.replace(/tapes$/, 'postgres'), 'its URL names database postgres, not tapes'],
+    [pair.primaryUrl, 'the server is not a standby'],
+    [pair.standbyUrl.replace(/tapes$/, 'postgres'), 'the URL of the standby names database postgres, not tapes'],
   ] as const) {
     const misled = await serveHere({ ...env, TAPEGATE_DATABASE_READ_URL: url });
     await waitFor('its log to say why', async () => misled.stderr().includes(`"problem":"${problem}"`));
@@ -158,12 +158,12 @@ test('a promoted standby is no standby, and a standby of the old primary is none
   const id = await makeRequest(server, fields('promoted'));
   expect(await listIds()).toContain(id);
   expect(countLists().standby).toBe(before.standby);
-  expect(server.stderr()).toContain('"problem":"it is not a standby"');
+  expect(server.stderr()).toContain('"problem":"the server is not a standby"');
   const moved = await serveHere({ ...env, DATABASE_URL: pair.standbyUrl, TAPEGATE_DATABASE_READ_URL: left });
   const mine = await makeRequest(moved, fields('on-the-new-timeline'));
   expect(await listIds(moved)).toContain(mine);
   expect(await listIds(moved)).not.toContain(id); // the old primary accepted this request after the promotion
   await waitFor('its log to say why', async () =>
-    moved.stderr().includes('"problem":"it follows timeline 1, and the primary is on 2"'),
+    moved.stderr().includes('"problem":"the standby follows timeline 1, but the primary is on timeline 2"'),
   );
 });

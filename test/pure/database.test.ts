@@ -287,11 +287,11 @@ const standby: Position = { ...primary, isStandby: true, reached: 90n };
 
 test.each<[string | undefined, Partial<Position>]>([
   [undefined, {}],
-  ['it is not a standby', { isStandby: false }],
-  ['it is not a standby of the primary', { system: 8n }],
-  ['its URL names database other, not tapes', { database: 'other' }],
-  ['it follows timeline 1, and the primary is on 2', { timeline: 1 }],
-  ['it follows timeline 3, and the primary is on 2', { timeline: 3 }],
+  ['the server is not a standby', { isStandby: false }],
+  ['the server is not a standby of the primary', { system: 8n }],
+  ['the URL of the standby names database other, not tapes', { database: 'other' }],
+  ['the standby follows timeline 1, but the primary is on timeline 2', { timeline: 1 }],
+  ['the standby follows timeline 3, but the primary is on timeline 2', { timeline: 3 }],
 ])('the problem of a standby is: %s', (problem, is) => {
   expect(findMismatch({ ...standby, ...is }, primary)).toBe(problem);
 });

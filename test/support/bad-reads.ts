@@ -72,7 +72,7 @@ const queries: BadInput[] = [
   ),
   ask(
     'history that ends before it begins',
-    /^until must not be before since/,
+    /^until must not be earlier than since/,
     '{ history(since: "2026-02-01", until: "2026-01-01") { at } }',
   ),
 ];

@@ -120,7 +120,7 @@ const tokens: BadInput[] = [
   ),
   mutate('createToken', 'with an unknown role', /TokenRole/, { name: 'a', role: 'ROOT' }, 400),
   mutate('createToken', 'for a service without quotas', /^quotas must list the users/, { name: 'a', role: 'SERVICE' }),
-  mutate('createToken', 'for a user with quotas', /^quotas are only for services$/, {
+  mutate('createToken', 'for a user with quotas', /^quotas must be absent unless role is SERVICE$/, {
     ...{ name: 'a', role: 'USER', quotas: ['alice'] },
   }),
   mutate('createToken', 'for 100,001 users', /^quotas must have at most 1000 users, not 100001$/, {

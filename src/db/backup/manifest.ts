@@ -46,10 +46,10 @@ export async function readManifest(backup: string): Promise<Manifest> {
   });
   const manifest = parse(text, file);
   if (manifest.format !== FORMAT) {
-    throw new Error(`${file}: its format is ${manifest.format}, and this Tapegate supports format ${FORMAT}`);
+    throw new Error(`${file}: its format is ${manifest.format}, but this Tapegate supports format ${FORMAT}`);
   }
   if (manifest.platform !== platformHere()) {
-    throw new Error(`${backup} was created on ${manifest.platform}, and this host is ${platformHere()}`);
+    throw new Error(`${backup} was created on ${manifest.platform}, but this host is ${platformHere()}`);
   }
   for (const name of [...manifest.directories, ...manifest.files.map((each) => each.path)]) {
     const parts = name.split('/');

@@ -51,5 +51,5 @@ function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
   const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
   const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();
   if (here.split('.')[0] === postgres.split('.')[0]) return;
-  throw new Error(`the backup was made with PostgreSQL ${postgres}, and this Tapegate includes PostgreSQL ${here}`);
+  throw new Error(`the backup was made with PostgreSQL ${postgres}, but this Tapegate includes PostgreSQL ${here}`);
 }

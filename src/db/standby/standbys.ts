@@ -140,7 +140,7 @@ class Standby implements StandbyStatus {
 
 async function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
   const late = sleep(ms, undefined, { ref: false }).then(() => {
-    throw new Error('it did not answer in time');
+    throw new Error('the server did not answer in time');
   });
   for (const each of [answer, late]) each.catch(() => {});
   return await Promise.race([answer, late]);
@@ -186,11 +186,11 @@ async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
 
 /** Returns why lists can never be read from a standby; undefined if the standby is suitable. */
 export function findMismatch(standby: Position, primary: Position): string | undefined {
-  if (!standby.isStandby) return 'it is not a standby';
-  if (standby.system !== primary.system) return 'it is not a standby of the primary';
+  if (!standby.isStandby) return 'the server is not a standby';
+  if (standby.system !== primary.system) return 'the server is not a standby of the primary';
   if (standby.database !== primary.database)
-    return `its URL names database ${standby.database}, not ${primary.database}`;
+    return `the URL of the standby names database ${standby.database}, not ${primary.database}`;
   if (standby.timeline !== primary.timeline)
-    return `it follows timeline ${standby.timeline}, and the primary is on ${primary.timeline}`;
+    return `the standby follows timeline ${standby.timeline}, but the primary is on timeline ${primary.timeline}`;
   return undefined;
 }

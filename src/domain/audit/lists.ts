@@ -36,7 +36,7 @@ function checkInput({ operation, since, until }: ListAuditInput): void {
   const unknown = operation ? findUnknownOperation(operation) : undefined;
   if (unknown !== undefined) throw new InvalidInputError('operation', unknown);
   if (since && until && !isBefore(since, until)) {
-    throw new InvalidInputError('until', `must be after since, which is ${since}, not ${until}`);
+    throw new InvalidInputError('until', `must be later than since (${since}), not ${until}`);
   }
 }
 

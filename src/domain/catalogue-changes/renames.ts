@@ -92,7 +92,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
 function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPath'> {
   const which = chosenFiles(from, 'from');
   chosenFiles(to, 'to');
-  if (from === to) throw new InvalidInputError('to', `must be a path other than ${quote(from)}`);
+  if (from === to) throw new InvalidInputError('to', `must be different from ${quote(from)}`);
   if (from.endsWith('/') !== to.endsWith('/')) {
     const kind = from.endsWith('/') ? 'a directory, with a trailing slash,' : 'a file, without a trailing slash,';
     throw new InvalidInputError('to', `must be ${kind} like ${quote(from)}, not ${quote(to)}`);
@@ -148,7 +148,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
     const known = prefixes.map((each) => quote(each)).join(', ');
     throw new InvalidInputError(
       'to',
-      `must be below a prefix of library ${library.name} (${known}), and ${quote(rows[0].path)} is not`,
+      `must be below a prefix of library ${library.name} (${known}), but ${quote(rows[0].path)} is not`,
     );
   }
 }
@@ -172,8 +172,8 @@ async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
         ORDER BY f.path LIMIT ${MAX_NAMED}`,
   );
   refuseNamed(names, { files: names[0]?.files ?? 0, before }, [
-    'other file has the new name in its library',
-    'other files have the new names in their library',
+    'other file already has the new name in its library',
+    'other files already have the new names in their library',
   ]);
 }
 

@@ -184,7 +184,7 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
   return new InUseError(
     `volume ${quote(name)} has the only usable copy of ${plural(files, 'file')} (${formatBytes(bytes)}): ${first
       .map(({ path }) => quote(path))
-      .join(', ')}${more}; withdraw them with the volume, or import their other positions first`,
+      .join(', ')}${more}; withdraw the files with the volume, or first import their positions on other volumes`,
   );
 }
 

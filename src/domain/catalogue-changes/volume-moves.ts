@@ -40,7 +40,7 @@ export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<
     async (auditEntry) => {
       const names = { from: checkVolumeName('from', from), to: checkVolumeName('to', to) };
       if (names.from === names.to) {
-        throw new InvalidInputError('to', `must be a volume other than from: both are ${quote(names.to)}`);
+        throw new InvalidInputError('to', `must not be the same volume as from: both are ${quote(names.to)}`);
       }
       const query: Query = async <Row extends object>(statement: Sql) => (await ctx.db.pool.query<Row>(statement)).rows;
       const volumes = await findVolumes(query, names);
@@ -183,7 +183,7 @@ async function refuseTaken(
   if (to.libraryId !== from.libraryId) {
     throw new InvalidInputError(
       'to',
-      `must be in the same library as ${quote(names.from)}, and ${quote(names.to)} is not: import the files' new positions instead`,
+      `must be in the same library as ${quote(names.from)}, but ${quote(names.to)} is not: import the new positions of the files instead`,
     );
   }
 }

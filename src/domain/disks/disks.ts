@@ -358,8 +358,8 @@ function refuseInUse(disk: RemovedDisk & Contents): void {
   const { copies, copyBytes, running, changed, stalePartialFiles, isFailing, isDraining } = disk;
   if (copies > 0 || running > 0) {
     const remedy = isDraining
-      ? 'it is draining, and becomes empty when the requests for its copies end'
-      : 'drain it, and remove it when it is empty';
+      ? 'the disk is draining, and becomes empty when the requests for these copies end'
+      : 'drain the disk, and remove it when it is empty';
     throw new InUseError(
       `${name} contains ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'running recall')}: ${remedy}`,
     );

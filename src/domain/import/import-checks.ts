@@ -57,7 +57,7 @@ export async function refuseChanged(tx: Transaction, expected: readonly Expected
           SELECT FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.id = s.id AND f.path = s.path AND f.withdrawn_at IS NULL
             AND (s.volume, s.position) IS NOT DISTINCT FROM (CASE WHEN f.position IS NOT NULL THEN v.name END, f.position))
         ORDER BY s.path`,
-    ({ path }) => `${quote(path)} was renamed, withdrawn or moved meanwhile`,
+    ({ path }) => `${quote(path)} was renamed, withdrawn or moved during the import`,
   );
 }
 

@@ -146,7 +146,7 @@ async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly numb
   if (rows.length === 0) return;
   tx.afterCommit(() => {
     for (const { id: request, state, isFirst, isFinished, ...files } of rows) {
-      if (isFirst) ctx.log.info({ request }, 'request has its first file');
+      if (isFirst) ctx.log.info({ request }, 'the first file of the request is on disk');
       if (isFinished) ctx.log.info({ request, state, ...files }, 'request finished');
     }
   });

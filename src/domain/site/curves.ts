@@ -123,7 +123,7 @@ export async function readHistory(
 ): Promise<CurvePoint[]> {
   allow(ctx, 'readHistory');
   const end = until ?? ctx.now();
-  if (isBefore(end, since)) throw new InvalidInputError('until', `must not be before since, which is ${since}`);
+  if (isBefore(end, since)) throw new InvalidInputError('until', `must not be earlier than since (${since})`);
   const fine = addSeconds(ctx.now(), -FINE_DAYS * DAY_SECONDS);
   const seconds = sql`CASE WHEN y.at < ${slotOf(sql`${fine}::timestamp`, HOUR_SECONDS)} THEN ${HOUR_SECONDS}::int ELSE ${SLOT_SECONDS}::int END`;
   const rows = await ctx.db.rows<CurvePoint>(
@@ -178,7 +178,7 @@ export async function readQuotaHistory(
   since: string,
 ): Promise<Map<number, QuotaPoint[]>> {
   const now = ctx.now();
-  if (isBefore(now, since)) throw new InvalidInputError('since', `must not be after now, which is ${now}: ${since}`);
+  if (isBefore(now, since)) throw new InvalidInputError('since', `must not be in the future: ${since} is after ${now}`);
   const rows = await ctx.db.rows<QuotaPoint & { id: number }>(
     sql`SELECT i.id, p.* FROM unnest(${quotaIds}::int[]) AS i (id) CROSS JOIN LATERAL (
           (SELECT ${since}::timestamp AS at, y.used, y.size FROM quota_history y

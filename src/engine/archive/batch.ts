@@ -127,7 +127,7 @@ export class ArchiveBatch {
         passed.push(written);
         known.push(current);
       } else {
-        const reason = 'was renamed, withdrawn or moved on tape while it was read back';
+        const reason = 'was renamed, withdrawn or moved on tape while it was being read back';
         this.work.result.failed.push(`${file}: ${path} ${reason}; run the command again`);
       }
     }
@@ -228,7 +228,7 @@ export class ArchiveBatch {
       }
       const position = `${file.volume}, position ${file.position}`;
       this.work.result.failed.push(
-        `${file.file}: while it was written, ${reason} (bytes at ${position} are unreferenced)`,
+        `${file.file}: while the file was being written to tape, ${reason} (bytes at ${position} are unreferenced)`,
       );
     }
     return { passed, known: [] };
@@ -299,8 +299,8 @@ async function writeSource(
     };
     const size = await library.write(position.volume, position.position, bytes(), signal);
     if (size !== source.size)
-      throw new Error(`the file changed from ${source.size} to ${size} bytes while it was read`);
-    if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('the file changed while it was read');
+      throw new Error(`the file changed from ${source.size} to ${size} bytes while it was being read`);
+    if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('the file changed while it was being read');
     const { checksum, adler32 } = sums.digest();
     return { ...source, ...position, checksum, adler32: adler32 ?? undefined };
   });

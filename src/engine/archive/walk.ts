@@ -199,7 +199,7 @@ export async function withSource<T>(source: Source, use: (handle: FileHandle) =>
 export async function removeSource(source: Source): Promise<void> {
   await inDirectory(source.directory, async (at) => {
     const file = path.join(at, path.basename(source.file));
-    if (isChanged(source, await lstat(file, { bigint: true }))) throw new Error('it changed since it was read');
+    if (isChanged(source, await lstat(file, { bigint: true }))) throw new Error('the file changed after it was read');
     await unlink(file);
   });
 }

@@ -460,7 +460,7 @@ function describeDifference(recall: RunningRecall, { kind, found, expected }: Mi
   const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
   const source =
     kind === 'checksum' && recall.isChecksumTaken ? 'the first restore of the file computed' : 'the catalogue says';
-  return `the tape copy has ${has}, and ${source} ${expected}: ${recall.logicalPath}`;
+  return `the tape copy has ${has}, but ${source} ${expected}: ${recall.logicalPath}`;
 }
 
 function hasReadersOf(existing: BigIntStats, copy: BigIntStats): boolean {

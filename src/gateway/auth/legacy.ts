@@ -115,7 +115,7 @@ export class LegacyCallers {
           'requests without credentials',
         );
       } catch (error) {
-        logFailure(this.ctx.log, error, 'cannot record the requests without credentials; retrying');
+        logFailure(this.ctx.log, error, 'cannot record requests that were sent without credentials; retrying');
         this.putBack(counted);
       }
     });

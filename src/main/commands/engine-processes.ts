@@ -38,7 +38,7 @@ export interface EngineReport {
 
 const endings = {
   failed: 'it cannot start',
-  hung: 'a call on a disk or a tape hangs',
+  hung: 'a call to a disk or a tape library hangs',
   stopped: 'it stopped',
 } as const satisfies { [End in EngineEnd]?: string };
 

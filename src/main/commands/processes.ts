@@ -45,7 +45,7 @@ Settings are environment variables. docs/reference/settings.md describes them:
   TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  address of the gateway for users, and its other names
   TAPEGATE_TLS_CERT, TAPEGATE_TLS_KEY          certificate and key files for https
   DATABASE_URL, DATA_DIR           PostgreSQL server, or directory of an embedded one (default: ./data)
-  DEMO, ENGINE                     "off": start without a demo archive, without an engine
+  DEMO, ENGINE                     "off": start without a demo archive, or without an engine
   DRIVES                           number of drives of the first library (default: 2)
 Authentication:
   TAPEGATE_OIDC_ISSUER, TAPEGATE_OIDC_AUDIENCE, TAPEGATE_OIDC_CLIENT_ID, TAPEGATE_OIDC_USER_CLAIM,

@@ -117,7 +117,7 @@ async function clearRequest(
     const failing = new Set<number>(); // disks on which calls have failed since the page of copies was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
-      const examined = await callEach(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
+      const examined = await callEach(ctx, disks, { copies, failing, what: 'checked' }, compareCopy);
       const pick = (isPicked: (state: CopyState) => boolean) =>
         examined.filter(({ result }) => isPicked(result)).map(({ copy }) => copy);
       const [unchanged, changed] = [pick((state) => state !== 'changed'), pick((state) => state === 'changed')];
@@ -188,7 +188,7 @@ async function removeClaimed(
   disks: FailingDisks,
   copies: readonly RecordedCopy[],
 ): Promise<{ gone: RecordedCopy[]; changed: RecordedCopy[] }> {
-  const examined = await callEach(ctx, disks, { copies, what: 'looked at' }, recogniseCopy);
+  const examined = await callEach(ctx, disks, { copies, what: 'checked' }, recogniseCopy);
   const leaving = await findLeaving(
     ctx,
     examined.map(({ copy }) => copy),
@@ -268,7 +268,7 @@ async function removeEach<State>(
   all: readonly StaleFile[],
   { examine, remove }: Removing<State>,
 ): Promise<StaleFile[]> {
-  const examined = await callEach(ctx, disks, { copies: all, what: 'looked at' }, examine);
+  const examined = await callEach(ctx, disks, { copies: all, what: 'checked' }, examine);
   const still = await findStillStale(
     ctx,
     examined.map(({ copy }) => copy),

@@ -60,7 +60,7 @@ const variable = z.string({ error: 'must be a list of NAME=value' }).transform((
 });
 
 const common = {
-  environment: listOf(variable).default([]).describe('additional environment variables of the scripts'),
+  environment: listOf(variable).default([]).describe('additional environment variables for the scripts'),
   killSeconds: seconds(300).default(10).describe('time between SIGTERM and SIGKILL'),
 };
 

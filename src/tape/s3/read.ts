@@ -141,7 +141,7 @@ class ObjectRead {
   private checkTag({ ETag }: GetObjectCommandOutput, expected: string | undefined): void {
     if (ETag === expected) return;
     const name = this.calls.nameOf(this.wanted.key);
-    throw new ChangedError(`${name} was replaced while it was read: its ETag is ${ETag}, but was ${expected}`);
+    throw new ChangedError(`${name} was replaced while it was being read: its ETag is ${ETag}, but was ${expected}`);
   }
 
   /** Receives a part into memory, and closes the connection if the response body is longer than the part. */

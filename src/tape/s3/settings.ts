@@ -89,17 +89,17 @@ const given = settingsOf({
     .describe('whether URLs contain the bucket in the path instead of the host name'),
   prefixes: listOf(prefix)
     .default([{ path: '/', key: '' }])
-    .describe('path prefixes with their key prefixes; the longest match applies'),
+    .describe('path prefixes, each with a prefix for object keys; the longest matching path prefix applies'),
   tier: choice(TIERS).default('Standard').describe('retrieval tier, which determines speed and price'),
   fallbackTiers: listOf(z.enum(TIERS, expects(`of ${TIERS.join(', ')}`)))
     .default([])
-    .describe('other tiers, in order of preference, if the tier is not available'),
+    .describe('tiers to use, in order of preference, if `tier` is not available'),
   days: integer(1, 3650).default(3).describe('number of days for which restored copies are kept'),
   credentialsFile: secretName().optional().describe('AWS credentials file, readable only by its owner'),
   profile: text().optional().describe('section of `credentialsFile`; default `default`'),
   archiveClasses: listOf(text('the name of a storage class', /^[A-Za-z0-9_.-]{1,64}$/))
     .default(['GLACIER', 'DEEP_ARCHIVE'])
-    .describe('storage classes whose objects must be restored; other objects are tested by reading one byte'),
+    .describe('storage classes whose objects must be restored before a read; for other objects, Tapegate reads one byte to check'),
   pollSeconds: seconds().optional().describe('minimum time between polls; the default depends on the tier'),
   pollSecondsMost: seconds().optional().describe('maximum time between polls'),
   concurrency: integer(1, 256).default(16).describe('concurrent requests per call'),

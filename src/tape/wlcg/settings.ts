@@ -86,12 +86,12 @@ const given = settingsOf({
   url: safeUrl().describe('URL for file data; Tapegate appends each file path to it'),
   pathPrefix: file().default('/').describe("prefix of this library's paths in the catalogue"),
   remotePathPrefix: file().optional().describe('prefix of the same paths at the endpoint; default `pathPrefix`'),
-  discoveryUrl: safeUrl().optional().describe('discovery document of the tape API; default on the host of `url`'),
+  discoveryUrl: safeUrl().optional().describe('URL of the discovery document of the tape API; default: on the host of `url`'),
   tokenFile: secretName().optional().describe('file that contains a bearer token, read for each call'),
   tokenOrigins: listOf(origin).default([]).describe('other servers that receive the token and the certificate'),
   caFile: secretName().optional().describe("certificate authorities in PEM, instead of the system's"),
   certFile: secretName().optional().describe('client certificate in PEM'),
-  keyFile: secretName().optional().describe('private key of the certificate; default: in `certFile`'),
+  keyFile: secretName().optional().describe('private key of the certificate; default: the key in `certFile`'),
   diskLifetime: text()
     .refine((duration) => lifetimeMs(duration) > 0, DURATION)
     .optional()
