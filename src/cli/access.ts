@@ -48,7 +48,7 @@ function registerToken(program: Command): void {
     )
     .option('--quota <users...>', 'users whose quotas a service may use')
     .option('--read-only', 'allow no changes')
-    .option('--expires <time>', 'expire at a UTC date or time, or after a time such as 90d (default: never)')
+    .option('--expires <time>', 'expire at a UTC date or time, or after a period such as 90d (default: never)')
     .option('--note <text>', 'purpose of the token')
     .addHelpText('after', CREATE_HELP)
     .action((name, options) => createToken(findSite(), name, options));
@@ -142,13 +142,13 @@ function registerMember(program: Command): void {
   member
     .command('set <user> <name>')
     .description("Allow a user or group to use another user's quota")
-    .option('--group', '<name> is a group')
-    .option('--manager', "also let the member change other users' requests and the list of members")
+    .option('--group', 'treat <name> as a group')
+    .option('--manager', 'also let the member change all requests and members of the quota')
     .action((user, name, options) => setMember(findSite(), { user, name }, options));
   member
     .command('remove <user> <name>')
     .description("Remove a member; the member's requests stay")
-    .option('--group', '<name> is a group')
+    .option('--group', 'treat <name> as a group')
     .action((user, name, options) => removeMember(findSite(), { user, name }, options));
   member
     .command('list <user>')
@@ -201,9 +201,9 @@ function registerRule(program: Command): void {
       .description(description)
       .addArgument(new Argument('<action>', 'action to allow').choices(['list', 'request', 'fetch']))
       .argument('<prefix>', 'absolute path prefix; / matches all paths')
-      .option('--user <name>', 'apply the rule to a user, or to a service as service:<name>')
-      .option('--group <name>', 'apply the rule to all users in a group')
-      .option('--everybody', 'apply the rule to all callers')
+      .option('--user <name>', 'user to whom the rule applies, or service:<name> for a service')
+      .option('--group <name>', 'group to whose users the rule applies')
+      .option('--everybody', 'the rule applies to all callers')
       .addHelpText('after', RULE_HELP)
       .action((action, prefix, options) => act(findSite(), { action, prefix }, options));
   }
@@ -255,7 +255,9 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}${found}`;
   printResult(rule, may, options);
   if (rule.kind !== 'EVERYBODY') {
-    printToStderr(`other callers may ${rule.action.toLowerCase()} these files only if another rule for ${rule.prefix} names them`);
+    printToStderr(
+      `other callers may ${rule.action.toLowerCase()} these files only if another rule for ${rule.prefix} names them`,
+    );
   }
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }

@@ -30,7 +30,9 @@ async function adoptSite(source: string | undefined, options: AdoptionOptions): 
   const isUrl = /^postgres(ql)?:\/\//.test(source ?? '');
   if (options.finish ? source !== undefined : !isUrl) {
     const isFile = source !== undefined && !options.finish;
-    const remedy = isFile ? '; if you have a dump, restore it to a UTF-8 database first (docs/operators/moving-in.md)' : '';
+    const remedy = isFile
+      ? '; if you have a dump, restore it to a UTF-8 database first (docs/operators/moving-in.md)'
+      : '';
     throw new UsageError(`give a URL such as postgresql://nla@db.example.org/nla, or --finish${remedy}`);
   }
   const ctx = await openContext();

@@ -15,8 +15,8 @@ export function register(program: Command): void {
   program
     .command('login')
     .option('--token', 'read an existing token from the terminal or standard input')
-    .option('--device', "log in at the server's identity provider with any browser")
-    .option('--audience <name>', 'accept a token whose audience is <name> instead of the server')
+    .option('--device', "log in at the server's identity provider, with a browser on any device")
+    .option('--audience <name>', 'accept a token whose audience is <name>, even if <name> is not the server')
     .option('--issuer <url>', 'log in at this identity provider (default: the first available one)')
     .addHelpText('after', LOGIN_HELP)
     .action((options) => login(readUrl(), options));

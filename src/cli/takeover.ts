@@ -21,7 +21,8 @@ interface TakeoverOptions extends OutputOptions {
   reuseIds?: boolean;
 }
 
-const SETTLE = 'first run "tapegate restore --as-of <time of the dump>": otherwise new requests get the ids of lost requests';
+const SETTLE =
+  'first run "tapegate restore --as-of <time of the dump>": otherwise new requests get the ids of lost requests';
 
 async function takeOver(options: TakeoverOptions): Promise<void> {
   const { yes = false, skipMissing = false, reuseIds = false, json = false } = options;
@@ -35,12 +36,16 @@ async function takeOver(options: TakeoverOptions): Promise<void> {
   }
   if (!json) printPlan(plan);
   if (plan.dump === 'certain' && !reuseIds)
-    throw new CommandError(`the database was restored from a dump: ${SETTLE} (--reuse-ids takes over without this step)`);
+    throw new CommandError(
+      `the database was restored from a dump: ${SETTLE} (--reuse-ids takes over without this step)`,
+    );
   if (plan.dump === 'possible') printToStderr(`if the database was restored from a dump, ${SETTLE}`);
   if (!yes) throw new CommandError('nothing has changed: run "tapegate takeover --yes" to take over');
   const { taken, missing } = await takeOverSite(ctx, { skipsMissing: skipMissing });
   if (json) return printJson({ taken, missing });
-  printLine(`taken over: ${taken.join(', ') || 'only the database'}. Any other Tapegate that used them has stopped`);
+  printLine(
+    `taken over: ${taken.join(', ') || 'only the database'}. Any other Tapegate that used the same directories has stopped`,
+  );
   for (const problem of missing) printLine(`not taken over: ${problem}`);
 }
 

@@ -109,7 +109,10 @@ async function readRecords(client: pg.Client): Promise<Map<string, string>> {
      FROM "_prisma_migrations" WHERE "rolled_back_at" IS NULL`,
   );
   const failed = rows.find((row) => !row.finished);
-  if (failed) throw new Error(`migration ${failed.name} failed earlier: repair the schema, and then run "prisma migrate resolve"`);
+  if (failed)
+    throw new Error(
+      `migration ${failed.name} failed earlier: repair the schema, and then run "prisma migrate resolve"`,
+    );
   return new Map(rows.map((row) => [row.name, row.checksum]));
 }
 

@@ -37,10 +37,13 @@ export const requiredSettings: readonly SessionSetting[] = [
     default_transaction_read_only: 'off',
     default_transaction_deferrable: 'off',
   }),
-  ...settings('The code limits its own statements and transactions. A connection that listens is idle for days.', {
-    ...all('0', 'statement_timeout lock_timeout transaction_timeout'),
-    ...all('0', 'idle_in_transaction_session_timeout idle_session_timeout'),
-  }),
+  ...settings(
+    'The code itself limits how long statements and transactions take. A connection that listens may be idle for days.',
+    {
+      ...all('0', 'statement_timeout lock_timeout transaction_timeout'),
+      ...all('0', 'idle_in_transaction_session_timeout idle_session_timeout'),
+    },
+  ),
   ...settings('A killed process loses its locks, so its statement must not continue to run or wait.', {
     client_connection_check_interval: '10s',
   }),
@@ -73,7 +76,7 @@ export const requiredSettings: readonly SessionSetting[] = [
   ...settings('New tables must support row locks and updates.', { default_table_access_method: 'heap' }),
   ...settings('Tapegate does not read notices.', { client_min_messages: 'warning' }),
   ...settings('The code itself marks the statements for which one plan suits all values.', { plan_cache_mode: 'auto' }),
-  ...settings('Time limits rely on plans with indexes, joins and sorts.', {
+  ...settings('Statements stay within their time limits only with plans that use indexes, joins and sorts.', {
     ...all('on', 'enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin enable_incremental_sort'),
     ...all('on', 'enable_indexonlyscan enable_indexscan enable_material enable_memoize enable_mergejoin'),
     ...all('on', 'enable_nestloop enable_parallel_append enable_parallel_hash enable_seqscan enable_sort'),

@@ -142,7 +142,7 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   operate: { roles: ['operator'], what: "do this: an operator's token is required" },
 };
 
-const READ_ONLY = 'do this: the token allows only reading, without the rights of an operator';
+const READ_ONLY = 'do this: the token allows only reading, and does not have the rights of an operator';
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];

@@ -236,7 +236,7 @@ export class Ownership {
       this.returnedSince = undefined;
       return undefined;
     }
-    return `${returned.directory.mountpoint} belonged to another Tapegate: waiting ${watching.returnMs / 1000} s for it to stop`;
+    return `${returned.directory.mountpoint} belonged to another Tapegate: waiting ${watching.returnMs / 1000} s for the other Tapegate to stop`;
   }
 
   /**

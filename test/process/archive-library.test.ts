@@ -57,7 +57,7 @@ test.each([
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toContain(`tapegate: the library ${library} ${reason}`);
     expect(stderr).toContain(
-      'nothing was archived because the catalogue already contains volumes: mount the library, or create a new one with --new-library\n',
+      'nothing was archived because the catalogue already contains volumes: mount the library, or give --new-library to create another library\n',
     );
     expect([readdirSync(dir), isMade(), await countRows()]).toEqual([names, false, before]);
 

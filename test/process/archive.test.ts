@@ -247,7 +247,11 @@ test.each<[string, (file: string) => void, RegExp]>([
     (file) => fs.appendFileSync(file, 'more'),
     /the file changed from 2000000 to 2000004 bytes while it was being read$/,
   ],
-  ['is written over', (file) => fs.writeFileSync(file, randomBytes(2_000_000)), /the file changed while it was being read$/],
+  [
+    'is written over',
+    (file) => fs.writeFileSync(file, randomBytes(2_000_000)),
+    /the file changed while it was being read$/,
+  ],
   [
     'is cut short',
     (file) => fs.writeFileSync(file, ''),

@@ -437,7 +437,9 @@ test('a takeover of a restored dump requires a restore that skips ids, or --reus
     for (const args of [[], ['--yes']]) {
       expect(await command('takeover', ...args)).toEqual([
         1,
-        expect.stringMatching(/restored from a dump: first run "tapegate restore --as-of .*": otherwise new requests get the ids of lost/),
+        expect.stringMatching(
+          /restored from a dump: first run "tapegate restore --as-of .*": otherwise new requests get the ids of lost/,
+        ),
       ]);
     }
     expect(await command('restore', '--as-of', '2026-11-21T18:00:00Z')).toEqual([0, expect.any(String)]);

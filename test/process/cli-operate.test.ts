@@ -129,7 +129,7 @@ test('show prints a request, and the tries, error and next try of each file that
     expect.arrayContaining(['/show/3-paused', 'WAITING', 'TRANSIENT: dust']),
     ['/show/4-held', 'WAITING', '0', 'volume RESTING is suspended: it is being copied'],
     [''],
-    ['1 of the request's paths is not in the catalogue (case-sensitive):'],
+    ["1 of the request's paths is not in the catalogue (case-sensitive):"],
     ['', '/show/later'],
     [expect.stringMatching(/^request \d+ stays active until /)],
     [''],

@@ -180,7 +180,7 @@ test('a read-only token may not run operators’ commands', async () => {
   ]) {
     expect([args, await runCli(args, { env })]).toEqual([
       args,
-      refused(1, `"vera" may not do this: the token allows only reading, without the rights of an operator`),
+      refused(1, `"vera" may not do this: the token allows only reading, and does not have the rights of an operator`),
     ]);
   }
 });

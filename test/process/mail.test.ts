@@ -142,7 +142,7 @@ test('the last email lists unknown paths, and the own paths of files that were o
   expect(last.body).not.toContain('The files are at their archive paths');
   expect(last.body).toContain(`  /known/on-disk
 
-Files with these paths were not restored. If they appear in the catalogue later, they are restored without another email:
+Files with these paths were not restored. If these files appear in the catalogue later, Tapegate restores them without another email:
 
   /known/żółw\uFFFD2 (not in the catalogue)
   /known/never (not in the catalogue)

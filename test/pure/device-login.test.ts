@@ -175,7 +175,7 @@ test('a gateway without TLS is not asked, and another audience than the gateway 
   expect(await findDeviceLogin('http://tapes.example.org')).toBeUndefined();
   expect(asked).toEqual([]);
   await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow(
-    'requires a token with audience "https://others.example.org": if this audience is right, give --audience',
+    'requires a token with audience "https://others.example.org": if this audience is correct, repeat the command with --audience',
   );
   expect(asked).toEqual([GATEWAY]);
   const confirmed = findDeviceLogin('https://tapes.example.org', { audience: 'https://others.example.org' });

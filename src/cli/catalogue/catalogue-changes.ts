@@ -37,10 +37,7 @@ export function register(program: Command): void {
     });
   program
     .command('rename <from> <to>')
-    .option(
-      '--in-library',
-      'the files are already renamed in the library (for libraries that find files by path)',
-    )
+    .option('--in-library', 'the files are already renamed in the library (for libraries that find files by path)')
     .option(...dryRunOption)
     .addHelpText('after', RENAME_HELP)
     .action(async (from, to, options) => {

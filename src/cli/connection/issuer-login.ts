@@ -279,7 +279,7 @@ function checkAudience(url: string, required: string, audience: string | undefin
   const isOwn = URL.canParse(required) && new URL(required).hostname === hostname;
   if (isOwn || required === audience || isLoopback(hostname.replace(/^\[|\]$/g, ''))) return;
   throw new CommandError(
-    `${url} requires a token with audience ${JSON.stringify(required)}: if this audience is right, give --audience ${JSON.stringify(required)}`,
+    `${url} requires a token with audience ${JSON.stringify(required)}: if this audience is correct, repeat the command with --audience ${JSON.stringify(required)}`,
   );
 }
 

@@ -31,7 +31,7 @@ import { formatWholeTime } from '../terminal/times.js';
 export function register(program: Command): void {
   program
     .command('update <id>')
-    .option('--retention <date>', 'keep the files on disk until a UTC date, or for a time such as 3d or 12h')
+    .option('--retention <date>', 'keep the files on disk until a UTC date, or for a period such as 3d or 12h')
     .option('--label <text>', 'rename the request')
     .option(
       '--notify-first <address>',

@@ -185,7 +185,10 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
     lines.push(...listPaths(pathsOf('QUOTA_FULL'), filesRefused));
   }
   if (lines.length > 0 && isLive) {
-    const joins = [filesUnknown > 0 ? 'appear in the catalogue' : '', filesRefused > 0 ? 'fit into the quota' : ''].filter(Boolean);
+    const joins = [
+      filesUnknown > 0 ? 'appear in the catalogue' : '',
+      filesRefused > 0 ? 'fit into the quota' : '',
+    ].filter(Boolean);
     const later = `files that later ${joins.join(' or ')} are added, and charged to the quota`;
     lines.push(`request ${id} stays active until ${end}: ${later}; "tapegate cancel ${id}" ends it`);
   }

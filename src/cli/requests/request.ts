@@ -37,7 +37,7 @@ export function register(program: Command): void {
     )
     .option('--pattern <text>', 'request all files whose path contains the text, also files added later')
     .option(...fileOption)
-    .option('--retention <date>', 'keep the files on disk until a UTC date, or for a time such as 12h (default: 5d)')
+    .option('--retention <date>', 'keep the files on disk until a UTC date, or for a period such as 12h (default: 5d)')
     .option('--label <text>', 'name the request (default: the pattern, or the first path)')
     .option('--max-files <n>', 'limit the number of files, including files added later', toNumber('--max-files'))
     .option('--max-bytes <size>', 'limit the size of the request, for example to 10T', toSize('--max-bytes'))

@@ -37,7 +37,10 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
   checkOneOf('kind', kind, RuleKind);
   const name = input.name ? checkCallerName('name', input.name) : '';
   if ((name === '') !== (kind === 'EVERYBODY')) {
-    throw new InvalidInputError('name', kind === 'EVERYBODY' ? 'must be absent if kind is EVERYBODY' : 'must not be empty');
+    throw new InvalidInputError(
+      'name',
+      kind === 'EVERYBODY' ? 'must be absent if kind is EVERYBODY' : 'must not be empty',
+    );
   }
   if (input.prefix === '') throw new InvalidInputError('prefix', 'must not be empty: use / for all paths');
   const prefix = storedPrefix(input.prefix);

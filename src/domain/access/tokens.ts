@@ -71,7 +71,9 @@ function checkToken(input: CreateTokenInput, now: string) {
   const quotas = [...new Set(input.quotas ?? [])].map((user) => checkText('quotas', user));
   if ((input.role === 'SERVICE') !== quotas.length > 0) {
     const problem =
-      input.role === 'SERVICE' ? 'must list the users for whom the service acts' : 'must be absent unless role is SERVICE';
+      input.role === 'SERVICE'
+        ? 'must list the users for whom the service acts'
+        : 'must be absent unless role is SERVICE';
     throw new InvalidInputError('quotas', problem);
   }
   if (quotas.length > MAX_QUOTAS) {

@@ -89,7 +89,7 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
   } catch (error) {
     if (!(error instanceof LibraryError)) throw error;
     const remedy =
-      'nothing was archived because the catalogue already contains volumes: mount the library, or create a new one with --new-library';
+      'nothing was archived because the catalogue already contains volumes: mount the library, or give --new-library to create another library';
     throw new Error(`${error.message}; ${remedy}`, { cause: error });
   }
 }

@@ -300,7 +300,8 @@ async function writeSource(
     const size = await library.write(position.volume, position.position, bytes(), signal);
     if (size !== source.size)
       throw new Error(`the file changed from ${source.size} to ${size} bytes while it was being read`);
-    if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('the file changed while it was being read');
+    if (isChanged(source, await handle.stat({ bigint: true })))
+      throw new Error('the file changed while it was being read');
     const { checksum, adler32 } = sums.digest();
     return { ...source, ...position, checksum, adler32: adler32 ?? undefined };
   });

@@ -126,7 +126,9 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
   const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
-  throw unauthenticated(`${source} names ${quote(taken)}, which only a listed issuer (TAPEGATE_OIDC_ISSUER) may use`);
+  throw unauthenticated(
+    `${source} names ${quote(taken)}, but only a listed issuer (TAPEGATE_OIDC_ISSUER) may use this name`,
+  );
 }
 
 const MAX_ENTRIES = 10_000;

@@ -138,7 +138,10 @@ export class CopyReader {
       const isSame = await this.hasRecordedBytes(copy, handle, stats, tick);
       if (isSame) return undefined;
       if (isSame === undefined)
-        return { closed: 'busy', message: `the ctime of ${name} has changed; Tapegate compares the bytes before it serves the file` };
+        return {
+          closed: 'busy',
+          message: `the ctime of ${name} has changed; Tapegate compares the bytes before it serves the file`,
+        };
     }
     return { closed: 'changed', message: `${name} is not the copy that Tapegate wrote` };
   }

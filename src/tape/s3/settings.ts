@@ -99,7 +99,9 @@ const given = settingsOf({
   profile: text().optional().describe('section of `credentialsFile`; default `default`'),
   archiveClasses: listOf(text('the name of a storage class', /^[A-Za-z0-9_.-]{1,64}$/))
     .default(['GLACIER', 'DEEP_ARCHIVE'])
-    .describe('storage classes whose objects must be restored before a read; for other objects, Tapegate reads one byte to check'),
+    .describe(
+      'storage classes whose objects must be restored before a read; for other objects, Tapegate reads one byte to check',
+    ),
   pollSeconds: seconds().optional().describe('minimum time between polls; the default depends on the tier'),
   pollSecondsMost: seconds().optional().describe('maximum time between polls'),
   concurrency: integer(1, 256).default(16).describe('concurrent requests per call'),

@@ -86,7 +86,9 @@ const given = settingsOf({
   url: safeUrl().describe('URL for file data; Tapegate appends each file path to it'),
   pathPrefix: file().default('/').describe("prefix of this library's paths in the catalogue"),
   remotePathPrefix: file().optional().describe('prefix of the same paths at the endpoint; default `pathPrefix`'),
-  discoveryUrl: safeUrl().optional().describe('URL of the discovery document of the tape API; default: on the host of `url`'),
+  discoveryUrl: safeUrl()
+    .optional()
+    .describe('URL of the discovery document of the tape API; default: on the host of `url`'),
   tokenFile: secretName().optional().describe('file that contains a bearer token, read for each call'),
   tokenOrigins: listOf(origin).default([]).describe('other servers that receive the token and the certificate'),
   caFile: secretName().optional().describe("certificate authorities in PEM, instead of the system's"),

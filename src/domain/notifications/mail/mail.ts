@@ -148,7 +148,7 @@ function composeLast(facts: MailFacts): Mail {
   if (facts.unresolved.length > 0) {
     lines.push(
       '',
-      'Files with these paths were not restored. If they appear in the catalogue later, they are restored without another email:',
+      'Files with these paths were not restored. If these files appear in the catalogue later, Tapegate restores them without another email:',
       '',
     );
     for (const { path, reason } of facts.unresolved) {
