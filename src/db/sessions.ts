@@ -7,7 +7,7 @@ import { messageOf } from '../core/errors.js';
 import { BareClient, connect } from './line.js';
 
 const NO_SESSIONS =
-  'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or use the database server's own address in the URL';
+  'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or use the address of the database server itself in the URL';
 
 const ANSWER_MS = 10_000;
 

@@ -31,7 +31,7 @@ test.each([
         code: 1,
         stdout: '',
         stderr:
-          'tapegate: a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or use the database server's own address in the URL\n',
+          'tapegate: a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or use the address of the database server itself in the URL\n',
       });
     }
     expect(await queryOnce(database.connection, locks)).toEqual(before);

@@ -48,7 +48,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   if (taken.files > requestFiles) {
     throw new InvalidInputError(
       'files',
-      `must be at most ${requestFiles} files in a request (TAPEGATE_REQUEST_FILES), not ${taken.files}`,
+      `must be at most ${requestFiles} in a request (TAPEGATE_REQUEST_FILES), not ${taken.files}`,
     );
   }
   if (maxFiles !== null && taken.files > maxFiles) {
