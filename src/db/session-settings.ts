@@ -23,7 +23,7 @@ const all = (value: string, names: string): Record<string, string> =>
 
 /** Default settings. The site's options in DATABASE_URL or PGOPTIONS take precedence. */
 export const defaultSettings: readonly SessionSetting[] = settings(
-  'Has room for a bitmap of the matches among ten million files. With the default of 4 MB, PostgreSQL compares every path on the pages with a match: 55 s instead of 2 s. Only statements that need this memory allocate it.',
+  'Has room for a bitmap of the matches among ten million files. With the default of 4 MB, PostgreSQL compares every path on each page that contains a match: 55 s instead of 2 s. Only statements that need this memory allocate it.',
   { work_mem: '64MB' },
 );
 

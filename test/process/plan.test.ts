@@ -222,7 +222,7 @@ describe('while no engine works', () => {
     };
     expect(await counted('ben')).toEqual({ filesAlsoRequested: 2, bytesAlsoRequested: '3000000000' });
     expect((await dryRun('ben', '/idle')).stdout).toContain(
-      '\ncharged     2, 3.00 GB: already charged to the quota by other requests\n',
+      '\ncharged     2, 3.00 GB: other requests already charge the quota for these files\n',
     );
     const none = { filesAlsoRequested: 0, bytesAlsoRequested: '0' };
     expect(await counted('poor')).toEqual(none);

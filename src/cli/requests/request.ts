@@ -169,7 +169,7 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
     lines.push(`            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`);
   if (estimate.filesAlsoRequested > 0)
     lines.push(
-      `charged     ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: already charged to the quota by other requests`,
+      `charged     ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: other requests already charge the quota for these files`,
     );
   if (estimate.filesWithoutPlace > 0)
     lines.push(`no position ${estimate.filesWithoutPlace}: the catalogue does not contain the files' positions`);
