@@ -334,17 +334,6 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     volumesSuspended: t.exposeInt('volumesSuspended', {
       description: 'The number of suspended volumes that contain files to recall.',
     }),
-    user: t.string({ description: 'The user whose quota would be charged.', resolve: ({ quota }) => quota.user }),
-    quotaSize: t.field({ ...bigInt("The quota's size in bytes."), resolve: ({ quota }) => quota.size }),
-    quotaUsed: t.field({
-      ...bigInt('The bytes of the quota that are in use before the request is created.'),
-      resolve: ({ quota }) => quota.used,
-    }),
-    quotaUsedAfter: t.field({
-      ...bigInt('The bytes of the quota that would be in use after the request is created.'),
-      resolve: ({ quota }) => quota.usedAfter,
-    }),
-    isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
     hasRoom: t.exposeBoolean('hasRoom', {
       description:
         'Whether the restore disks in service have room for the files to recall. Considers how many bytes Tapegate may use on each disk.',
@@ -368,6 +357,20 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
 });
+
+builder.objectFields(EstimateType, (t) => ({
+  user: t.string({ description: 'The user whose quota would be charged.', resolve: ({ quota }) => quota.user }),
+  quotaSize: t.field({ ...bigInt("The quota's size in bytes."), resolve: ({ quota }) => quota.size }),
+  quotaUsed: t.field({
+    ...bigInt('The bytes of the quota that are in use before the request is created.'),
+    resolve: ({ quota }) => quota.used,
+  }),
+  quotaUsedAfter: t.field({
+    ...bigInt('The bytes of the quota that would be in use after the request is created.'),
+    resolve: ({ quota }) => quota.usedAfter,
+  }),
+  isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
+}));
 
 builder.queryFields((t) => ({
   plan: t.field({

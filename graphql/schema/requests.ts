@@ -1,4 +1,4 @@
-/** Defines the GraphQL queries and mutations for requests, and the subscription to their progress. */
+/** Defines the GraphQL queries and mutations for requests. */
 
 import {
   ForbiddenError,
@@ -16,7 +16,6 @@ import { visibleQuotas } from '../../src/domain/policy.js';
 import { keyOf, type RequestFileKey, readTries, type Tries } from '../../src/domain/recalls/queue.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
-import { type RequestProgress, watchRequest } from '../../src/domain/requests/request-watch.js';
 import {
   countAtPrimaryPath,
   countReleased,
@@ -47,7 +46,6 @@ import {
   timeOrNull,
 } from './builder.js';
 import { orNull, readBack } from './errors.js';
-import { watchFromCursor } from './event-cursor.js';
 import { selectsCommon, TapeFileType } from './files.js';
 import { createBatch, isInt, resolveInnerPage, resolveRootPage } from './pages.js';
 
@@ -255,42 +253,6 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
 });
 
 const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
-
-const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress').implement({
-  description: 'The progress of a request after a change.',
-  fields: (t) => ({
-    requestId: t.exposeInt('requestId', { description: "The request's id." }),
-    state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
-    filesTotal: t.exposeInt('filesTotal', { description: 'The number of files in the request.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of files in the request that are on disk.' }),
-    filesFailed: t.exposeInt('filesFailed', { description: 'The number of files in the request that failed.' }),
-    bytesTotal: t.expose('bytesTotal', bigInt('The total size in bytes of the files in the request.')),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt("The total size in bytes of the request's files on disk.")),
-    eta: t.expose(
-      'eta',
-      timeOrNull(
-        'The estimated end of the request, based on the rate so far. Null if unknown, or if recalls are suspended.',
-      ),
-    ),
-    at: t.expose('at', time('When the progress changed.')),
-    eventId: t.expose('eventId', bigInt('The cursor of the event. Pass it as `after` to receive later events.')),
-  }),
-});
-
-builder.subscriptionFields((t) => ({
-  requestProgress: t.field({
-    type: RequestProgressType,
-    description:
-      'Sends the current progress of a request, then every change. With `after`, sends the changes since that event. Completes when the request is finished.',
-    args: {
-      id: t.arg.int({ required: true, description: "The request's `requestId`." }),
-      after: t.arg(bigInt('The `eventId` of the last received event.')),
-    },
-    subscribe: (_root, { id, after }, ctx) =>
-      watchFromCursor(ctx, after, (cursor, signal) => watchRequest(ctx, { id, after: cursor }, signal)),
-    resolve: (progress) => progress,
-  }),
-}));
 
 const RequestFileStateType = builder.enumType('RequestFileState', {
   description: 'The state of a file in a request.',

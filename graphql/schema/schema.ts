@@ -2,6 +2,7 @@
 import './errors.js';
 import './files.js';
 import './requests.js';
+import './request-progress.js';
 import './quotas.js';
 import './notifications.js';
 import './callers.js';

@@ -96,7 +96,12 @@ const obstacles: Obstacle[] = [
     () => symlinkSync('ring', place('ring')),
     'the path leads to a loop of symbolic links',
   ],
-  ['a file instead of a directory', '/file-up/a', () => writeFileSync(place('file-up'), 'x'), 'the path leads to a file'],
+  [
+    'a file instead of a directory',
+    '/file-up/a',
+    () => writeFileSync(place('file-up'), 'x'),
+    'the path leads to a file',
+  ],
   ['a link to a file', '/place-link', (at) => symlinkSync(path.join(outside, 'file'), at), other],
   ['a link to nothing', '/place-gone', (at) => symlinkSync(path.join(outside, 'new'), at), other],
   ['a directory', '/place-directory', (at) => mkdirSync(path.join(at, 'inner'), { recursive: true }), other],
