@@ -146,7 +146,8 @@ export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').imp
     files: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
     requests: t.exposeInt('requests', {
-      description: 'The number of live requests that contain, or wait for, at least one of the files.',
+      description:
+        'The number of live requests that contain at least one of the files, or list its path as unresolved.',
     }),
   }),
 });
@@ -161,7 +162,8 @@ const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').impl
       description: 'The number of files that were withdrawn, because they had no other copy.',
     }),
     requests: t.exposeInt('requests', {
-      description: 'The number of live requests that contain, or wait for, at least one of the files.',
+      description:
+        'The number of live requests that contain at least one of the files, or list its path as unresolved.',
     }),
   }),
 });

@@ -20,7 +20,7 @@ interface ReceivedProgress {
 
 interface Watched {
   unsubscribe(): void;
-  /** Time at which the subscription ended, because the request ended or the gateway rejected the subscription. */
+  /** Time at which the subscription ended: either the request ended, or the gateway rejected the subscription. */
   endedAt: number | undefined;
 }
 

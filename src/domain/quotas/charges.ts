@@ -111,7 +111,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** The kinds of objects whose number is limited. Each kind has a name for messages, and a setting with the limit. */
+/** The kinds of objects whose number is limited. Each kind has a name that messages use, and a setting that contains the limit. */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],

@@ -114,7 +114,7 @@ class Watchers<Item> {
 export const siteParts = {
   DRIVES: 'Drives: mounted volumes, active recalls and engines',
   QUEUE: 'Waiting recalls, and the plan',
-  DISKS: 'Restore disks: their free space, measured by engines',
+  DISKS: 'Restore disks, and their free space as measured by the engines',
   SUSPENSIONS: 'Suspensions',
   LIBRARIES: 'Libraries: their settings and availability',
   PROCESSES: 'Running gateways and engines',
