@@ -96,7 +96,7 @@ interface StreamCall {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
-/** Time in milliseconds within which a client must open the stream for a new token. */
+/** Time in milliseconds that a client has to open its stream after the gateway has issued the stream's token. */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;

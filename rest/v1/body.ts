@@ -188,7 +188,8 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
 
 function nameOf(value: unknown): string {
   if (value === undefined) return 'missing';
-  if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;
+  if (Array.isArray(value))
+    return value.length === 1 ? 'an array of one element' : `an array of ${value.length} elements`;
   if (value === null) return 'null';
   if (typeof value === 'object') return 'an object';
   return typeof value === 'bigint' ? 'a number' : `a ${typeof value}`;

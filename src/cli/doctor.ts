@@ -21,7 +21,7 @@ export function register(program: Command): void {
   program
     .command('doctor')
     .option('--repair', 'repair the findings; Tapegate can keep running')
-    .option('--checksums', 'read each restored copy and compare its checksum')
+    .option('--checksums', 'read each restored copy and verify its checksum')
     .option('--adopt', "repair, and record files of unknown origin as Tapegate's copies if their content is right")
     .action((options) => runDoctor(options));
 }

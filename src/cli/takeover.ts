@@ -11,7 +11,7 @@ export function register(program: Command): void {
     .command('takeover')
     .option('--yes', 'take over (default: only print the plan)')
     .option('--skip-missing', 'skip directories that this host cannot reach')
-    .option('--reuse-ids', 'take over a restored dump without "tapegate restore --as-of"')
+    .option('--reuse-ids', 'take over even if "tapegate restore --as-of" has not run since the dump was restored')
     .action((options) => takeOver(options));
 }
 

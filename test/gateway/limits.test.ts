@@ -37,13 +37,13 @@ test('a request over its own limit is refused with both values, and nothing is s
       __typename: 'InvalidInput',
       field: 'maxFiles',
       message:
-        'maxFiles is 2, but the request would contain 3 files; raise the limit, use a longer pattern, or request a list of files',
+        'maxFiles is 2, but the request would contain 3 files; raise the limit, use a more specific pattern, or request a list of files',
     });
     expect(await create(app, { quota: 'much', ...wish, maxBytes: 599 })).toEqual({
       __typename: 'InvalidInput',
       field: 'maxBytes',
       message:
-        "maxBytes is 599 bytes, but the request's files have 600 bytes; raise the limit, use a longer pattern, or request a list of files",
+        "maxBytes is 599 bytes, but the request's files have 600 bytes; raise the limit, use a more specific pattern, or request a list of files",
     });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);
@@ -161,7 +161,7 @@ test('a request over its limit is revived only with a higher limit', async () =>
     __typename: 'InvalidInput',
     field: 'maxFiles',
     message:
-      'maxFiles is 2, but the request would contain 3 files; raise the limit, use a longer pattern, or request a list of files',
+      'maxFiles is 2, but the request would contain 3 files; raise the limit, use a more specific pattern, or request a list of files',
   });
   expect(await dumpTables(app.ctx)).toEqual(before);
   expect(await update(app, { id, retention: later, maxFiles: 3 })).toMatchObject({ filesTotal: 3, state: 'COMPLETED' });

@@ -36,10 +36,10 @@ test('R23 the body is accepted with any Content-Type, and without one', async ()
 
 test('R24 JSON other than an object or an array of one object returns 400 and names its type', async () => {
   const bodies = {
-    '[]': 'an array of 0',
-    '[{},{}]': 'an array of 2',
+    '[]': 'an array of 0 elements',
+    '[{},{}]': 'an array of 2 elements',
     '[5]': 'an array holding a number',
-    '[[{}]]': 'an array holding an array of one',
+    '[[{}]]': 'an array holding an array of one element',
     '[null]': 'an array holding null',
     null: 'null',
     true: 'a boolean',
@@ -82,7 +82,7 @@ test('R28 unknown fields are ignored', async () => {
 
 test('R29 a field of a wrong type returns 400 and names the field', async () => {
   await post(app, REQUEST);
-  const names = { 5: 'a number', true: 'a boolean', '{}': 'an object', '["a"]': 'an array of one' };
+  const names = { 5: 'a number', true: 'a boolean', '{}': 'an object', '["a"]': 'an array of one element' };
   const fields = ['quota', 'retention', 'label', 'notify_on_first_file', 'notify_on_last_file'];
   for (const [json, name] of Object.entries(names)) {
     for (const field of [...fields, 'patterns']) {

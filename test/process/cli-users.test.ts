@@ -250,7 +250,7 @@ test('request refuses more files than --max-files', async () => {
   expect(await run(...ocean, '--max-files', '1')).toEqual(
     refused(
       2,
-      '--max-files is 1, but the request would contain 2 files; raise the limit, use a longer pattern, or request a list of files',
+      '--max-files is 1, but the request would contain 2 files; raise the limit, use a more specific pattern, or request a list of files',
     ),
   );
 });

@@ -23,7 +23,7 @@ test.each<[unknown, string]>([
   [12345678901234567890n, 'a number'],
   [true, 'a boolean'],
   [{}, 'an object'],
-  [['/a'], 'an array of one'],
+  [['/a'], 'an array of one element'],
   [[], 'an array of 0'],
 ])('%s is neither a string nor a path', (value, name) => {
   const read = (fields: object) => refusalOf(() => parse(newRequest, { quota: 'a', ...fields }));

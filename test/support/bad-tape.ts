@@ -31,7 +31,7 @@ const NO_ID = '/stage/00000000-0000-4000-8000-000000000000';
 
 const stages: BadTape[] = [
   bad('a body that is no JSON', /^the body is not JSON: /, { body: '{' }),
-  bad('a body that is a list', /^the body must be an object, not an array of one$/, { body: [{}] }),
+  bad('a body that is a list', /^the body must be an object, not an array of one element$/, { body: [{}] }),
   bad('no files', /^files must be a list, not missing$/, { body: {} }),
   stage('files that are an object', /^files must be a list, not an object$/, {}),
   stage('an empty list of files', /^files must not be empty$/, []),

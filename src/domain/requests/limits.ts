@@ -35,7 +35,7 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
   return { maxFiles, maxBytes: maxBytes === null ? null : checkBytes('maxBytes', maxBytes) };
 }
 
-const ADVICE = 'raise the limit, use a longer pattern, or request a list of files';
+const ADVICE = 'raise the limit, use a more specific pattern, or request a list of files';
 
 /**
  * Checks the limits for a group of files that the caller accepts or rejects as a whole, such as the files of a new

@@ -140,7 +140,7 @@ export class CopyReader {
       if (isSame === undefined)
         return {
           closed: 'busy',
-          message: `the ctime of ${name} has changed; Tapegate compares the bytes before it serves the file`,
+          message: `the ctime of ${name} has changed; Tapegate verifies the checksum before it serves the file`,
         };
     }
     return { closed: 'changed', message: `${name} is not the copy that Tapegate wrote` };
