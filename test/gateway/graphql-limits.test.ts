@@ -136,7 +136,11 @@ test.each([
     `{ ${repeat(1400, 'a:__typename')} }`,
     'the query has 1400 fields and fragment spreads in its text, but at most 500 are',
   ],
-  ['fields that are compared', `{ ${repeat(300, 'a:quota(user:"u"){id}')} }`, 'the query has 600 fields and fragment spreads'],
+  [
+    'fields that are compared',
+    `{ ${repeat(300, 'a:quota(user:"u"){id}')} }`,
+    'the query has 600 fields and fragment spreads',
+  ],
   [
     'fields with arguments',
     `{ ${repeat(51, 'a:quota(user:"u"){id}')} }`,

@@ -40,7 +40,7 @@ test('the log has each event of a request, with its id, and each recall with dri
   const last = others.pop();
   expect([first, others.toSorted(), last]).toEqual([
     'request made',
-    ['request finished', 'the first file of the request is on disk', 'request started'],
+    ['request finished', 'request started', 'the first file of the request is on disk'],
     'request cancelled',
   ]);
   expect(find(/request made/)).toMatchObject({ files: 2, xRequestId: expect.stringMatching(/^[\w-]{36}$/) });

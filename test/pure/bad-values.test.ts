@@ -24,7 +24,7 @@ test.each<[unknown, string]>([
   [true, 'a boolean'],
   [{}, 'an object'],
   [['/a'], 'an array of one element'],
-  [[], 'an array of 0'],
+  [[], 'an array of 0 elements'],
 ])('%s is neither a string nor a path', (value, name) => {
   const read = (fields: object) => refusalOf(() => parse(newRequest, { quota: 'a', ...fields }));
   const [label, file] = [`label must be a string, not ${name}`, `files must contain strings, not ${name}`];
