@@ -79,7 +79,7 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
     hasLibraryFailed: t.exposeBoolean('hasLibraryFailed', {
       description: "Whether the library has failed, and the drive's engine will try the library again.",
     }),
-    volume: t.exposeString('volume', nullable('The mounted volume. Null if there is none.')),
+    volume: t.exposeString('volume', nullable('The mounted volume. Null if no volume is mounted.')),
     filesRunning: t.exposeInt('filesRunning', { description: 'The number of files that the drive is reading.' }),
     bytesRunning: t.expose('bytesRunning', bigInt('The total size of the files that the drive is reading, in bytes.')),
     rate: t.exposeFloat(

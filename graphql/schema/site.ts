@@ -50,7 +50,7 @@ const RequestChangesType = builder.objectRef<RequestChanges>('RequestChanges').i
     }),
     hasMore: t.exposeBoolean('hasMore', {
       description:
-        'Whether other requests may have changed too. If true, the client should reload its lists. Always true in the first notification.',
+        'Whether other requests may have changed too. If true, the client should reload its lists of requests. Always true in the first notification.',
     }),
   }),
 });
@@ -66,7 +66,7 @@ builder.subscriptionFields((t) => ({
   requestChanges: t.field({
     type: RequestChangesType,
     description:
-      'Reports which requests were created, changed or ended, at most about once per second. Includes only requests that the caller may see. Does not complete. `requestProgress` reports files that arrive on disk.',
+      'Reports which requests were created, changed or ended, at most about once per second. Includes only requests that the caller may see. Does not complete. To follow the files of one request, use `requestProgress`.',
     subscribe: (_root, _args, ctx) => cancellable((signal) => watchRequests(ctx, signal)),
     resolve: (changes) => changes,
   }),
@@ -82,24 +82,25 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     filesRestored: t.exposeInt('filesRestored', { description: 'The number of files restored to a restore disk.' }),
     bytesRestored: t.expose('bytesRestored', bigInt('The total size of the restored files in bytes.')),
     filesFailed: t.exposeInt('filesFailed', {
-      description: 'The number of files that failed. A file counts once for each request that waited for the file.',
+      description:
+        'The number of files that could not be restored. A file counts once for each request that waited for the file.',
     }),
     filesWaiting: t.exposeInt(
       'filesWaiting',
       nullable(
-        'For a period of five minutes, the number of waiting files at one moment. For a period of an hour, the mean number. Null if unknown.',
+        'The number of waiting files, measured once per period of five minutes. For a period of an hour, the mean of the measured numbers. Null if unknown.',
       ),
     ),
     oldestSeconds: t.exposeFloat(
       'oldestSeconds',
       nullable(
-        'For a period of five minutes, the longest wait in the queue at one moment, in seconds. For a period of an hour, the maximum. Null if unknown.',
+        'The longest time in seconds that a file has waited, measured once per period of five minutes. For a period of an hour, the maximum of the measured times. Null if unknown.',
       ),
     ),
     drivesInUse: t.exposeFloat(
       'drivesInUse',
       nullable(
-        'For a period of five minutes, the number of drives with a mounted volume at one moment. For a period of an hour, the mean number. Null if unknown.',
+        'The number of drives with a mounted volume, measured once per period of five minutes. For a period of an hour, the mean of the measured numbers. Null if unknown.',
       ),
     ),
     drives: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),
@@ -107,10 +108,10 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
 });
 
 const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
-  description: "A quota's usage at one time.",
+  description: "A quota's usage at a point in time.",
   fields: (t) => ({
     at: t.expose('at', time('The time to which the figures apply.')),
-    used: t.expose('used', bigInt('The number of bytes that live requests used.')),
+    used: t.expose('used', bigInt('The number of bytes charged for live requests.')),
     size: t.expose('size', bigInt("The quota's size in bytes.")),
   }),
 });
@@ -119,7 +120,7 @@ builder.prismaObjectField('Quota', 'history', (t) =>
   t.field({
     type: [QuotaPointType],
     description:
-      "The quota's usage over time: at `since`, after each hour in which the usage changed, and now. At most 90 days.",
+      "The quota's usage over time: at `since`, after each hour in which the usage changed, and now. Goes back at most 90 days.",
     complexity: { field: HISTORY_COMPLEXITY },
     args: { since: t.arg({ type: 'DateTime', required: true, description: 'The start of the period.' }) },
     resolve: async ({ id }, { since }, ctx) => (await readQuotaHistory(ctx, [id], since)).get(id) ?? [],
@@ -129,8 +130,8 @@ builder.prismaObjectField('Quota', 'history', (t) =>
 const ProcessKindType = builder.enumType('ProcessKind', {
   description: 'The type of a process.',
   values: describeValues({
-    GATEWAY: 'A gateway, which serves requests.',
-    ENGINE: 'An engine, which works with drives and restore disks.',
+    GATEWAY: 'A gateway, which answers HTTP requests.',
+    ENGINE: 'An engine, which restores files from tape to restore disks.',
   }),
 });
 
@@ -142,12 +143,12 @@ const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').i
     pid: t.exposeInt('pid', { description: 'The process id.' }),
     version: t.exposeString('version', { description: 'The Tapegate version.' }),
     startedAt: t.expose('startedAt', time('When the process started.')),
-    seenAt: t.expose('seenAt', time('When the process last reported.')),
+    seenAt: t.expose('seenAt', time('When the process last sent a heartbeat.')),
     isAlive: t.exposeBoolean('isAlive', {
-      description: 'Whether the process reported recently. A killed process stops reporting.',
+      description: 'Whether the process is running, judged by the age of its last heartbeat.',
     }),
     lagSeconds: t.exposeFloat('lagSeconds', {
-      description: 'How many seconds the process was behind the event feed when it last reported.',
+      description: 'The number of seconds by which the process lagged behind the event feed at its last heartbeat.',
     }),
   }),
 });
@@ -164,7 +165,7 @@ builder.queryFields((t) => ({
     nullable: true,
     complexity: HISTORY_COMPLEXITY,
     description:
-      "Returns the site's activity in time order: periods of five minutes for the last two days, and of an hour for the 90 days before. At most 3,000 periods. For viewers and operators.",
+      "Returns the site's activity in time order, in five-minute periods for the last two days, and in one-hour periods for the 90 days before that. At most 3,000 periods. For viewers and operators.",
     args: {
       since: t.arg({
         type: 'DateTime',
@@ -179,7 +180,7 @@ builder.queryFields((t) => ({
     type: [RunningProcessType],
     nullable: true,
     description:
-      'Returns the gateways and engines by host. Includes processes that died in the last day and were not replaced on their host. At most 1,000. For viewers and operators.',
+      'Returns the gateways and engines, ordered by host. Includes a process that died in the last day, unless a new process of the same type has replaced it on the host. At most 1,000. For viewers and operators.',
     resolve: (_root, _args, ctx) => listProcesses(ctx),
   }),
 }));

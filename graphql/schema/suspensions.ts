@@ -15,12 +15,12 @@ import { createBatch, createCursors, resolveCursorPage } from './pages.js';
 const KindType = builder.enumType('SuspensionKind', {
   description: 'The type of a suspended object.',
   values: describeValues<SuspensionKind>({
-    VOLUME: 'A volume: its files wait.',
+    VOLUME: 'A volume. Its files wait until the volume is resumed.',
     DRIVE: 'A drive. Other drives continue.',
-    USER: "A user: the user's files wait, unless another user also waits for them.",
-    LIBRARY: 'A library: all its drives stop.',
-    DISK: 'A restore disk: recalls use other disks, or wait.',
-    CLOCK: 'The database clock: nothing expires, and no copies are removed.',
+    USER: 'A user. Files that only this user waits for are not restored.',
+    LIBRARY: 'A library. All drives of the library stop.',
+    DISK: 'A restore disk. Recalls use other disks, or wait if no other disk has room.',
+    CLOCK: 'The database clock. Requests do not expire, and no copies are removed.',
   }),
 });
 
@@ -37,7 +37,7 @@ const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
   fields: (t) => ({
     kind: t.expose('kind', {
       type: KindType,
-      description: 'Whether the object is a volume, drive, user, library, restore disk or the clock.',
+      description: 'The type of the object: volume, drive, user, library, restore disk or clock.',
     }),
     name: t.exposeString('name', {
       description: 'The name of the volume, drive, library or user, or the mount point of the restore disk.',
@@ -64,7 +64,7 @@ const libraries = byKind('LIBRARY');
 const common = {
   type: SuspensionType,
   nullable: true,
-  description: 'The current suspension. Null if the object is in service.',
+  description: 'The current suspension. Null if the object is not suspended.',
 } as const;
 
 builder.prismaObjectField('Volume', 'suspension', (t) =>
@@ -115,7 +115,7 @@ const SuspendInput = builder.inputType('SuspendInput', {
     kind: t.field({
       type: KindType,
       required: true,
-      description: 'Whether the object is a volume, drive, user, library, restore disk or the clock.',
+      description: 'The type of the object: volume, drive, user, library, restore disk or clock.',
     }),
     name: t.string({
       required: true,
@@ -132,7 +132,7 @@ const ResumeInput = builder.inputType('ResumeInput', {
     kind: t.field({
       type: KindType,
       required: true,
-      description: 'Whether the object is a volume, drive, user, library, restore disk or the clock.',
+      description: 'The type of the object: volume, drive, user, library, restore disk or clock.',
     }),
     name: t.string({
       required: true,
@@ -144,7 +144,7 @@ const ResumeInput = builder.inputType('ResumeInput', {
 builder.mutationFields((t) => ({
   suspend: t.field({
     type: SuspensionType,
-    description: 'Suspends an object. Suspending it again changes its mode and reason.',
+    description: 'Suspends an object. If the object is already suspended, changes the mode and the reason.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: SuspendInput, required: true, description: 'The object to suspend.' }) },
     resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),

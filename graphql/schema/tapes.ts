@@ -32,7 +32,8 @@ export const VolumeType = builder.prismaNode('Volume', {
   fields: (t) => ({
     name: t.exposeString('name', { description: "The name on the cartridge's label." }),
     medium: t.exposeString('medium', {
-      description: 'The cost model for the plan: `lto-8`, `lto-9`, or `linear` if none was set.',
+      description:
+        'The cost model with which the planner estimates read times: `lto-8`, `lto-9` or `linear`. By default, `linear`.',
     }),
     library: t.relation('library', { description: 'The library that contains the volume.' }),
     drive: t.relation(
@@ -57,7 +58,7 @@ export const VolumeType = builder.prismaNode('Volume', {
     retiredAt: t.expose(
       'retiredAt',
       timeOrNull(
-        'When the volume was retired. A retired volume contains no files, and Tapegate adds no files to it. Null if the volume is in use.',
+        'When the volume was retired. The catalogue lists no files on a retired volume, and Tapegate adds no files to it. Null if the volume is not retired.',
       ),
     ),
     retiredReason: t.exposeString(
@@ -70,11 +71,11 @@ export const VolumeType = builder.prismaNode('Volume', {
 builder.prismaNode('Drive', {
   id: { field: 'id' },
   nullable: true,
-  description: 'A tape drive. For a staging library, one of its simultaneous reads.',
+  description: 'A tape drive. A staging library has one drive for each read that can run at the same time.',
   fields: (t) => ({
     name: t.exposeString('name', { description: "The drive's name, such as `drive-1`." }),
     library: t.relation('library', { description: 'The library that contains the drive.' }),
-    volume: t.relation('volume', nullable('The mounted volume. Null if there is none.')),
+    volume: t.relation('volume', nullable('The mounted volume. Null if no volume is mounted.')),
     isClaimed: t.boolean({
       description: 'Whether a running engine claims the drive.',
       resolve: async ({ id }, _args, ctx) => (await claimed(ctx, id)) ?? false,
@@ -98,7 +99,7 @@ builder.queryFields((t) => ({
       type: 'Volume',
       nullable: true,
       cursor: 'name',
-      description: 'Returns all volumes in use, ordered by name.',
+      description: 'Returns the volumes, ordered by name. By default, omits retired volumes.',
       complexity: pageComplexity,
       args: { retired: t.arg.boolean({ description: 'Whether to include retired volumes.' }) },
       totalCount: (_root, { retired }, ctx) => listVolumes(ctx, { retired }).count(),
@@ -125,7 +126,7 @@ const SetVolumeInput = builder.inputType('SetVolumeInput', {
   description: 'Input of `setVolume`. Requires exactly one of `names` and `all`.',
   fields: (t) => ({
     names: t.stringList({
-      description: 'The names of the volumes. If one name is unknown, the mutation fails and changes no volume.',
+      description: 'The names of the volumes. If any name is unknown, the mutation fails and changes no volumes.',
     }),
     all: t.boolean({ description: 'Whether to change all volumes.' }),
     medium: t.string({ required: true, description: 'The cost model: `lto-8`, `lto-9` or `linear`.' }),
@@ -135,7 +136,7 @@ const SetVolumeInput = builder.inputType('SetVolumeInput', {
 const ChangedVolumes = builder.objectRef<{ volumes: number; medium: string }>('ChangedVolumes').implement({
   description: 'The result of `setVolume`.',
   fields: (t) => ({
-    volumes: t.exposeInt('volumes', { description: 'The number of volumes with this cost model.' }),
+    volumes: t.exposeInt('volumes', { description: 'The number of volumes whose cost model was set.' }),
     medium: t.exposeString('medium', { description: 'The cost model.' }),
   }),
 });
@@ -147,7 +148,7 @@ export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').imp
     bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
     requests: t.exposeInt('requests', {
       description:
-        'The number of live requests that contain at least one of the files, or list its path as unresolved.',
+        'The number of live requests that contain at least one of these files, or have the path of one as an unresolved path.',
     }),
   }),
 });
@@ -163,7 +164,7 @@ const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').impl
     }),
     requests: t.exposeInt('requests', {
       description:
-        'The number of live requests that contain at least one of the files, or list its path as unresolved.',
+        'The number of live requests that contain at least one of these files, or have the path of one as an unresolved path.',
     }),
   }),
 });
@@ -178,7 +179,7 @@ const MoveVolumeInput = builder.inputType('MoveVolumeInput', {
     to: t.string({
       required: true,
       description:
-        'The name of the volume with the copies. If the volume does not exist, Tapegate creates it in the same library with the same cost model.',
+        'The name of the volume that contains the copies. If this volume does not exist, Tapegate adds it to the library of the volume `from`, with the same cost model.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
@@ -207,7 +208,10 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: SetVolumeInput, required: true, description: 'The volumes and their cost model.' }) },
     resolve: async (_root, { input: { names, all, medium } }, ctx) => {
       if ((names?.length ?? 0) > 0 === (all === true)) {
-        throw new InvalidInputError('names', 'must contain a volume, unless all is true');
+        throw new InvalidInputError(
+          'names',
+          'must contain a volume if all is not true, and must be empty if all is true',
+        );
       }
       return { medium, volumes: await setMedium(ctx, { medium, names: all ? undefined : (names ?? []) }) };
     },
@@ -230,7 +234,7 @@ builder.mutationFields((t) => ({
   }),
   reinstateVolume: t.prismaField({
     type: 'Volume',
-    description: 'Puts a retired volume back into use. Its former files are not restored to the catalogue.',
+    description: "Puts a retired volume back into use. Does not restore the volume's former files to the catalogue.",
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { name: t.arg.string({ required: true, description: "The volume's name." }) },
     resolve: async (query, _root, { name }, ctx) => {

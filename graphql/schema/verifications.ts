@@ -6,7 +6,7 @@ import { isBigInt, readListPage } from './pages.js';
 import { ErrorClassType } from './requests.js';
 
 const VerificationType = builder.prismaObject('Verification', {
-  description: 'A tape copy that could not be verified by reading it back.',
+  description: 'A tape copy whose verification failed. To verify a copy, Tapegate reads the copy back from tape.',
   fields: (t) => ({
     file: t.relation('file', { description: 'The file.' }),
     attempts: t.exposeInt('attempts', { description: 'The number of failed attempts.' }),
@@ -40,7 +40,7 @@ builder.queryFields((t) => ({
       type: VerificationType,
       nullable: true,
       cursor: 'fileId',
-      description: 'Returns the tape copies that could not be verified.',
+      description: 'Returns the tape copies whose verification failed.',
       complexity: pageComplexity,
       args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
       totalCount: (_root, args, ctx) => listVerifications(ctx, args, ctx.reader).count(),

@@ -92,9 +92,9 @@ function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefin
       ? tooLarge(`the query has ${found} ${what}, but at most ${allowed} are allowed`, { found, allowed })
       : undefined;
   return (
-    exceeds(selections, MAX_SELECTIONS, 'fields and fragment spreads in its text') ??
+    exceeds(selections, MAX_SELECTIONS, 'fields and fragment spreads') ??
     exceeds(definitions.length, MAX_FRAGMENTS, 'operations and fragments') ??
-    exceeds(most, MAX_REPEATS, 'fields with the same name and with arguments or subfields')
+    exceeds(most, MAX_REPEATS, 'fields with the same alias or name that have arguments or subfields')
   );
 }
 
@@ -161,7 +161,7 @@ function limitCounts(context: ValidationContext): ASTVisitor {
       const inList = createSum(fragments, ({ name }) => (COUNTS.has(name.value) ? 1 : 0));
       const ofRoot = createSum(fragments, (field) => (field.selectionSet ? inList(field.selectionSet) : 0));
       const found = ofRoot(selectionSet);
-      const says = `the query requests the total count of ${found} root lists, but at most ${MAX_COUNTS} are allowed`;
+      const says = `the query requests the total counts of ${found} top-level lists, but at most ${MAX_COUNTS} are allowed`;
       if (found > MAX_COUNTS) context.reportError(tooLarge(says, { found, allowed: MAX_COUNTS }));
     },
   };

@@ -73,7 +73,7 @@ query Estimate($input: CreateRequestInput! = { quota: "alice", pattern: "/demo/o
   }
 }
 
-# The newest requests, their progress, and their estimated ends.
+# The newest requests, with their progress and expected completion times.
 query Requests($last: Int = 10) {
   requests(last: $last) {
     totalCount
@@ -100,7 +100,7 @@ subscription Progress($id: Int! = 1) {
   requestProgress(id: $id) { state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal eta eventId }
 }
 
-# Changes of the stages of all files that the caller may list.
+# Stage changes of all files that the caller may list.
 subscription Changes {
   stageChanges { path from to at eventId }
 }

@@ -68,7 +68,7 @@ const untrusted = () =>
   new RefusedDocument(
     403,
     'UNTRUSTED_DOCUMENT',
-    'the document is not in the file that TAPEGATE_TRUSTED_DOCUMENTS names, and the gateway executes only documents in this file',
+    'the gateway executes only documents from the file that TAPEGATE_TRUSTED_DOCUMENTS names, and this file does not contain the document',
   );
 
 function readId({ documentId, extensions }: DocumentParams): { name: string; isHash: boolean } | undefined {

@@ -64,7 +64,9 @@ test('both fields take one count, and none if they are not requested', async () 
 
 test('the flag counts towards the limit of counts', async () => {
   const lists = Array.from({ length: 26 }, (_, n) => `l${n}: tapeFiles { isCountEstimated }`).join(' ');
-  expect(JSON.stringify(await askErrors(app, `{ ${lists} }`))).toContain('requests the total count of 26 root lists');
+  expect(JSON.stringify(await askErrors(app, `{ ${lists} }`))).toContain(
+    'requests the total counts of 26 top-level lists',
+  );
 });
 
 test('a count does not reveal files that path rules hide', async () => {

@@ -134,7 +134,7 @@ test.each([
   [
     'fields',
     `{ ${repeat(1400, 'a:__typename')} }`,
-    'the query has 1400 fields and fragment spreads in its text, but at most 500 are',
+    'the query has 1400 fields and fragment spreads, but at most 500 are',
   ],
   [
     'fields that are compared',
@@ -144,7 +144,7 @@ test.each([
   [
     'fields with arguments',
     `{ ${repeat(51, 'a:quota(user:"u"){id}')} }`,
-    'the query has 51 fields with the same name and with arguments or subfields, but at most 50 are allowed',
+    'the query has 51 fields with the same alias or name that have arguments or subfields, but at most 50 are allowed',
   ],
   ['fragments', fragments(100), 'the query has 101 operations and fragments, but at most 50 are allowed'],
   ['comments', `{ caller { name } } ${repeat(100_000, '#\n')}`, 'characters, but at most 262144 are allowed'],
@@ -177,7 +177,7 @@ test('a query with too many counts is refused before it reads anything', async (
   const counts = (count: number) =>
     `{ ${Array.from({ length: count }, (_, n) => `c${n}: tapeFiles(match: "${n}") { totalCount }`).join(' ')} }`;
   const statements = await recordStatements(async () => {
-    const says = ['the query requests the total count of 60 root lists, but at most 25 are allowed'];
+    const says = ['the query requests the total counts of 60 top-level lists, but at most 25 are allowed'];
     expect(await askErrors(app, counts(60))).toEqual(says);
     const named = `${counts(60).replaceAll('totalCount', '...C')} fragment C on TapeFileConnection { totalCount }`;
     expect(await askErrors(app, named)).toEqual(says);

@@ -214,7 +214,7 @@ const findings: BadInput[] = [
   ask('findings backwards', /pages only forward/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
 ];
 
-const NAMES_OR_ALL = /^names must contain a volume, unless all is true/;
+const NAMES_OR_ALL = /^names must contain a volume if all is not true, and must be empty if all is true/;
 const volume = (what: string, says: RegExp, given: object) =>
   mutate('setVolume', what, says, { medium: 'lto-8', ...given });
 
