@@ -63,7 +63,7 @@ builder.mutationFields((t) => ({
       }),
       staged: t.arg.boolean({
         description:
-          'Whether to also verify files that Tapegate has never verified because they are in a staging library. Reading each of these files may require a mount or cost money.',
+          'Whether to also verify never-verified files in staging libraries. Tapegate does not verify these files automatically. Reading such a file may require a mount or cost money.',
       }),
     },
     resolve: async (_root, args, ctx) => ({ files: await verifyAgain(ctx, args) }),

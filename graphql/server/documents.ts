@@ -281,7 +281,7 @@ export function findExcess(
   return (
     exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `nests fields ${n} levels deep`) ??
     exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields`) ??
-    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `costs ${n}`)
+    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `has a cost of ${n}`)
   );
 }
 
@@ -326,7 +326,7 @@ function shorten(error: GraphQLError): GraphQLError {
 
 function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {
   if (found <= allowed) return undefined;
-  return tooLarge(`the operation ${say(Math.ceil(found))}, but at most ${allowed} are allowed (${limit})`, {
+  return tooLarge(`the operation ${say(Math.ceil(found))}, but the maximum is ${allowed} (${limit})`, {
     limit,
     found,
     allowed,

@@ -331,7 +331,7 @@ export class EventStreams {
 
   private refuseWhenClosed(): void {
     if (this.isClosed)
-      throw new HttpError(503, 'the gateway is stopping: connect again', { 'Retry-After': '1', Connection: 'close' });
+      throw new HttpError(503, 'the gateway is stopping: reconnect', { 'Retry-After': '1', Connection: 'close' });
   }
 }
 

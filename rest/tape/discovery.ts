@@ -12,7 +12,7 @@ type SiteConfig = Pick<Config, 'publicUrl' | 'transfer'>;
 function ownUrl({ publicUrl }: SiteConfig, req: Request): string {
   const host = req.get('host');
   if (publicUrl === undefined && !host)
-    throw new HttpError(400, 'the Host header is missing: it must name the gateway');
+    throw new HttpError(400, 'the Host header is missing: it must contain the host name of the gateway');
   return publicUrl ?? `${req.protocol}://${host}`;
 }
 

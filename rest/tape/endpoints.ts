@@ -141,8 +141,9 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you are not allowed to request it',
-  DIRECTORY: 'the path is a directory: request the files in the directory',
-  ELSEWHERE: 'the gateway does not serve the file on disk, because the file is at its primary path or was changed',
+  DIRECTORY: 'the path is a directory: request each file in the directory',
+  ELSEWHERE:
+    'the gateway serves only unchanged restored copies, but the file is at its primary path or was changed on disk',
   QUOTA_FULL: 'the quota has no room for the file',
   NOT_YOURS: 'you are not allowed to read the file',
   DISK_FAILS: 'the disk with the copy of the file is temporarily unavailable',

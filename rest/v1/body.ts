@@ -88,7 +88,7 @@ const duration = filledString.transform((text, ctx) => {
   const sum = parts.reduce((all, part, n) => all + Number((part ?? '0').replace(',', '.')) * (SECONDS[n] ?? 0), 0);
   const seconds = Math.ceil(sum);
   if (seconds > 0 && seconds <= MOST_SECONDS) return seconds;
-  ctx.addIssue(`must be an ISO 8601 duration such as P2D, up to P100Y, not ${quote(text)}`);
+  ctx.addIssue(`must be a positive ISO 8601 duration of at most P100Y, such as P2D, not ${quote(text)}`);
   return z.NEVER;
 });
 

@@ -75,7 +75,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'post', path: '/requests', name: 'createRequest', handler: requests.post },
     summary: 'Create a request',
     description:
-      'Requests the files that match a pattern, or a list of files. Charges the quota immediately. If the files do not fit, the whole request is rejected.',
+      'Requests the files that match a pattern, or a list of files. Charges the quota immediately. If the quota does not have enough room for all files, the whole request is rejected.',
     parameters: [],
     body: [
       { form: refTo('RequestByPattern'), example: { quota: 'alice', patterns: '/demo/ocean/2024' } },
@@ -94,7 +94,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'get', path: '/requests/{id}', name: 'getRequest', handler: requests.getOne },
     summary: 'Show a request with its files',
     description:
-      'The response omits each of the four progress times until the time is known. A request is finished when `last_files_on_disk` is present. If only `tapestore_request_end` is present, all files of the request failed.',
+      'The response omits each of the four progress times until the time is known. A request is finished when `last_files_on_disk` is present. If `tapestore_request_end` is present but `last_files_on_disk` is missing, all files of the request failed.',
     parameters: [requestId],
     answer: {
       form: refTo('Request'),
@@ -118,7 +118,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'put', path: '/requests/{id}', name: 'updateRequest', handler: requests.put },
     summary: 'Change a request',
     description:
-      'Changes the given fields: the retention, the label or the two addresses. Null removes an address. A retention in the past ends the request. A retention in the future revives an ended request and charges the quota again.',
+      'Changes the given fields: the retention, the label or the two email addresses. Null removes an address. A retention in the past ends the request. A retention in the future revives an ended request and charges the quota again.',
     parameters: [requestId],
     body: [
       {
@@ -137,7 +137,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'get', path: '/files', name: 'listFiles', handler: files.getAll },
     summary: 'List tape files',
     description:
-      'Returns files sorted by the bytes of their paths, in one page. Without parameters, returns the whole catalogue.',
+      'Returns all matching files at once, sorted by the bytes of their paths. Without parameters, returns the whole catalogue.',
     parameters: [
       {
         name: 'match',
@@ -183,7 +183,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'get', path: '/quota/{user}', name: 'getQuota', handler: quotas.getOne },
     summary: "Show a user's quota and live requests",
     description:
-      '`used` is the total charge of the listed requests. Sizes are exact integers, and can be too large to store exactly in a double.',
+      '`used` is the total charge of the listed requests. Sizes are exact integers, which can be larger than a double can represent exactly.',
     parameters: [
       { name: 'user', in: 'path', description: "The user's name", schema: pathForms.user, example: 'alice' },
     ],
@@ -215,10 +215,10 @@ export const endpoints: readonly Endpoint[] = [
 export const commonErrors: Readonly<Record<number, string>> = {
   400: 'the path, the query or the host is invalid',
   401: 'authentication is required',
-  403: 'the caller lacks permission, or the request comes from a page of another origin',
+  403: 'the caller lacks permission, or the request comes from a web page of another origin',
   421: 'the gateway is not configured for this host name',
   429: 'the caller has reached a limit: retry after the number of seconds in `Retry-After`',
-  500: 'an internal error, or the connection to the database was lost before the change was confirmed: check whether the change was made before you send the request again',
+  500: 'an internal error occurred, or the connection to the database was lost before the change was confirmed: before you send the request again, check whether the change was made',
   503: 'the database does not answer or is too busy: retry after the number of seconds in `Retry-After`',
 };
 

@@ -80,7 +80,8 @@ const pattern: JsonSchema = {
   minLength: 1,
   maxLength: 2048,
   pattern: '^[^\\u0000]*$',
-  description: 'A plain, case-sensitive substring of the paths. Files that are added later join the request',
+  description:
+    'A plain, case-sensitive substring of the paths. Matching files that the archive receives later are added to the request',
 };
 const path: JsonSchema = { type: 'string', maxLength: 2048, pattern: '^(/[^/\\u0000]+)+$' };
 const notGiven: JsonSchema = {
@@ -95,7 +96,7 @@ export const forms = {
       quota,
       retention: common.retention,
       request_date: common.request_date,
-      request_patterns: text('The pattern. Empty for a list of files'),
+      request_patterns: text('The pattern. Empty if the request has a list of files instead'),
       notify_on_first_file: orNull(text('The email address to notify when the first file is on disk')),
       notify_on_last_file: orNull(text('The email address to notify when the last file is on disk')),
       label: common.label,
@@ -118,7 +119,9 @@ export const forms = {
   TapeFile: answer(
     {
       path: text("The file's logical path"),
-      'spot-name': orNull(text('The storage spot from which the file was archived. Only with `spot-name=true`')),
+      'spot-name': orNull(
+        text('The storage spot from which the file was archived. Present only if the query contains `spot-name=true`'),
+      ),
       stage: {
         type: 'string',
         enum: [...letters],
@@ -162,7 +165,7 @@ export const forms = {
           { type: 'string', pattern: '^(\\r?\\n)*(/[^/\\u0000\\r\\n]+)+(\\r?\\n((/[^/\\u0000\\r\\n]+)+)?)*$' },
         ],
         description:
-          'The paths of the files: a list, or one string with a path per line. A file that the catalogue does not contain yet joins the request when the file is added to the catalogue',
+          'The paths of the files: a list, or one string with a path per line. Listed files that the archive receives later are added to the request',
       },
       patterns: notGiven,
       ...given,

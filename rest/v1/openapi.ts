@@ -7,12 +7,12 @@ import { arrayOfOne, forms, refTo } from './forms.js';
 
 export const REST_PREFIX = '/tape_control/api/v1';
 
-const DESCRIPTION = `Restores files from tape to a disk restore area, on request, within per-user quotas.
+const DESCRIPTION = `Restores requested files from tape to a restore area on disk, within per-user quotas.
 
 Every body, including the body of an error response, is a JSON array of exactly one object. An error object contains the message twice, as \`error\` and \`error_msg\`.
 Times are in UTC, written without a time zone: \`YYYY-MM-DDTHH:MM:SS\`. Six fractional digits follow, unless all of them are zero. Integers are exact at any size.
 In request bodies, null or an empty string is treated as a missing field, unless the description of the field says otherwise. Unknown fields are ignored.
-HEAD returns the response to GET without the body. A method that a path does not support returns 405 with \`Allow\`.`;
+HEAD returns the same response as GET, without the body. If a path does not support a method, the response has status 405 and the header \`Allow\`.`;
 
 /**
  * Creates the handler that serves the OpenAPI document.

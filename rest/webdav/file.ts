@@ -79,7 +79,7 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   ELSEWHERE: (path) =>
     new HttpError(
       415,
-      `the gateway does not serve ${quote(path)}, because the file is at its primary path or was changed on disk`,
+      `the gateway serves only unchanged restored copies, but ${quote(path)} is at its primary path or was changed on disk`,
     ),
   DISK_FAILS: (path) =>
     new HttpError(503, `the disk with the copy of ${quote(path)} is temporarily unavailable`, { 'Retry-After': '60' }),

@@ -57,7 +57,7 @@ test('a query that is nested too deeply is refused before it reads anything', as
   const query = `{ request(id: 1) { ${nest(20)} } }`;
   const statements = await recordStatements(async () => {
     expect(await askErrors(app, query)).toEqual([
-      'the operation nests fields 18 levels deep, but at most 12 are allowed (GRAPHQL_DEPTH)',
+      'the operation nests fields 18 levels deep, but the maximum is 12 (GRAPHQL_DEPTH)',
     ]);
   });
   expect(statements).toEqual([]);
@@ -70,14 +70,14 @@ test('the cost of a query is computed from its variables each time', async () =>
   for (let round = 0; round < 2; round++) {
     expect(await ask(app, query, { size: 2 })).not.toHaveProperty('errors');
     expect(await askErrors(app, query, { size: 1000 })).toEqual([
-      expect.stringMatching(/^the operation costs \d+, but at most 100000 are allowed \(GRAPHQL_COMPLEXITY\)$/),
+      expect.stringMatching(/^the operation has a cost of \d+, but the maximum is 100000 \(GRAPHQL_COMPLEXITY\)$/),
     ]);
   }
 });
 
 test('a query with too many fields is refused', async () => {
   const query = `{ ${Array.from({ length: 201 }, (_, n) => `q${n}: quota(user: "user-1") { id }`).join(' ')} }`;
-  const message = 'the operation has 402 fields, but at most 200 are allowed (GRAPHQL_BREADTH)';
+  const message = 'the operation has 402 fields, but the maximum is 200 (GRAPHQL_BREADTH)';
   const extensions = { code: 'TOO_LARGE', limit: 'GRAPHQL_BREADTH', found: 402, allowed: 200 };
   expect(await ask(app, query)).toEqual({ errors: [{ message, extensions }] });
   const Accept = 'application/graphql-response+json';
@@ -95,7 +95,7 @@ test('a subscription that is too large is refused at its start', async () => {
   for (const path of ['/graphql', '/graphql/stream']) {
     const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
     expect((await send(app, path, { headers, body: { query } })).text).toContain(
-      'the operation has 202 fields, but at most 200 are allowed (GRAPHQL_BREADTH)',
+      'the operation has 202 fields, but the maximum is 200 (GRAPHQL_BREADTH)',
     );
   }
 });
@@ -201,12 +201,12 @@ test('the limits of depth, breadth and complexity are configured', async () => {
     const query = (fields: string) => `{ requests { edges { node { quota { ${fields} } } } } }`;
     await askData(narrow, query('user used'));
     expect(await askErrors(narrow, query('user requests { edges { cursor } }'))).toEqual([
-      expect.stringMatching(/ 5 are allowed \(GRAPHQL_DEPTH\)/),
+      expect.stringMatching(/the maximum is 5 \(GRAPHQL_DEPTH\)/),
     ]);
     expect(await askErrors(narrow, query('id user used size email'))).toEqual([
-      expect.stringMatching(/ 8 are allowed \(GRAPHQL_BREADTH\)/),
+      expect.stringMatching(/the maximum is 8 \(GRAPHQL_BREADTH\)/),
     ]);
-    const tooCostly = [expect.stringMatching(/ 1000 are allowed \(GRAPHQL_COMPLEXITY\)/)];
+    const tooCostly = [expect.stringMatching(/the maximum is 1000 \(GRAPHQL_COMPLEXITY\)/)];
     expect(await askErrors(narrow, query('user').replace('requests', 'requests(first: 500)'))).toEqual(tooCostly);
     const listed = (fields: string) => `query ($stages: [Stage!]) { ${fields} }`;
     const stages = Array(6000).fill('ONTAPE');
