@@ -125,12 +125,12 @@ export async function reportUnheld({ db }: Context, { report }: Adopting): Promi
         WHERE ${isRestoredAdopted} AND ${isUnrequestedForGood} GROUP BY 1 ORDER BY 1`,
   );
   for (const { mountpoint, files, bytes } of rows) {
-    const there = `${plural(files, 'restored file')} of ${bytes} bytes that no request contains`;
+    const there = `${plural(files, 'restored file')} that no request contains, ${bytes} bytes in total`;
     report({
       kind: 'copy-unheld',
       thing: mountpoint,
       there,
-      here: 'in no request; "tapegate adopt --finish" releases the copies',
+      here: 'kept until "tapegate adopt --finish" releases the copies',
     });
   }
 }

@@ -36,7 +36,7 @@ export async function chooseSourceFiles(client: PoolClient, { report }: Adopting
     sql`SELECT c.path, c.times, c.stage, c.size FROM source_chosen c WHERE c.times > 1 ORDER BY c.path`,
   );
   for (const { path, times, stage, size } of rows) {
-    const here = `the file that is ${namesThere[stage] ?? stage}, of ${size} bytes`;
+    const here = `only one of these files: ${describeThere({ stage, size })}`;
     report({ kind: 'file-twice', thing: path, there: `${times} files with this path`, here });
   }
 }

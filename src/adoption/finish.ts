@@ -109,7 +109,8 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const stats = at && (await statCopy(at));
   if (!at || !stats) return { fate: 'gone' };
   const known = knownOf(name);
-  if (!matchesRecord(known, stats)) return { fate: 'left', why: 'the file is not the adopted one, or was changed' };
+  if (!matchesRecord(known, stats))
+    return { fate: 'left', why: 'the file is not the adopted file, or was changed after its adoption' };
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
@@ -141,7 +142,7 @@ async function locate({ diskId, mountpoint, sourcePath }: OldName): Promise<Copy
     return { diskId, mountpoint, path: file.slice(root.length) };
   } catch (error) {
     if (!['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) throw error;
-    return isWithin(sourcePath) ? undefined : 'its directory does not exist';
+    return isWithin(sourcePath) ? undefined : 'the directory of the file does not exist';
   }
 }
 

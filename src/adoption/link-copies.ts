@@ -68,7 +68,8 @@ async function tryTake(
       const before = await lstat(file, { bigint: true });
       if (before.size !== copy.size) return refuse('copy-size', `${sourcePath} has ${before.size} bytes`);
       const found = checksum === null ? null : await checksumOf(file, checksum);
-      if (found !== checksum) return refuse('copy-checksum', `${sourcePath} has checksum ${found}, not ${checksum}`);
+      if (found !== checksum)
+        return refuse('copy-checksum', `${sourcePath} has checksum ${found}, but the catalogue contains ${checksum}`);
       if (!adopting.isTrial) {
         await confirmOwned(ctx);
         await giveName(ctx, { ...copy, diskId, mountpoint }, { sourcePath, file, ino: before.ino });

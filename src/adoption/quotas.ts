@@ -56,7 +56,8 @@ function readQuota(row: SourceQuota, { report }: Adopting): Quota | undefined {
   try {
     const user = checkText('user', row.user ?? '');
     if (user === '') throw new Error('the quota has no user');
-    if (!/^\d{1,19}$/.test(row.size ?? '')) throw new Error(`the size of the quota is ${JSON.stringify(row.size)}`);
+    if (!/^\d{1,19}$/.test(row.size ?? ''))
+      throw new Error(`the size of the quota must be a whole number of bytes, not ${JSON.stringify(row.size)}`);
     const size = checkBytes('size', BigInt(row.size ?? ''));
     const id = idOf(row.id);
     if (id === null) {
@@ -100,7 +101,7 @@ async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting
   const isSame = row.hereSize === quota.size && row.hereEmail === quota.email && row.hereNotes === quota.notes;
   if (row.here !== null && row.digest === null && !isSame) {
     const there = `${quota.size} bytes, ${quota.email || 'no address'}`;
-    const here = `${row.hereSize} bytes, ${row.hereEmail || 'no address'}, as created in Tapegate`;
+    const here = `${row.hereSize} bytes, ${row.hereEmail || 'no address'}, because this quota was created in Tapegate`;
     report({ kind: 'quota-differs', thing: quota.user, there, here });
     return;
   }

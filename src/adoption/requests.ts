@@ -155,7 +155,7 @@ async function readSelection(
     if (problem === undefined) kept.push(file);
     else say('path-refused', file, `nothing: the path ${problem}`);
   }
-  if (kept.length === 0) throw new Error('the request has no files');
+  if (kept.length === 0) throw new Error('the request has neither a pattern nor a valid path');
   return { pattern: '', files: kept };
 }
 

@@ -68,7 +68,8 @@ async function loadSource(client: PoolClient, url: string): Promise<void> {
     const rows = 'SELECT last_value::text FROM "nla_control_taperequest_id_seq"';
     await copyTable({ source, client }, 'source_last_request', { names: ['id'], rows });
   } catch (error) {
-    if (error instanceof pg.DatabaseError) throw new SourceError(`the database to be adopted: ${error.message}`);
+    if (error instanceof pg.DatabaseError)
+      throw new SourceError(`cannot read the database to be adopted: ${error.message}`);
     throw error;
   } finally {
     await source?.end();
@@ -122,7 +123,9 @@ export async function reportRefusedIds(client: PoolClient, { report }: Adopting)
   const bound = `Tapegate accepts ids from 0 to ${LAST_ADOPTED_ID}`;
   for (const { id, isLast } of rows) {
     const there = isLast ? 'the last request id' : 'a request';
-    const here = isLast ? `ignored: ${bound}; new ids follow the largest adopted id` : `nothing: ${bound}`;
+    const here = isLast
+      ? `ignored: ${bound}; ids of new requests begin after the largest adopted id`
+      : `nothing: ${bound}`;
     report({ kind: 'request-refused', thing: id, there, here });
   }
 }

@@ -63,7 +63,8 @@ function registerToken(program: Command): void {
 }
 
 const CREATE_HELP = `
-The command prints only the token, and prints it once. Store it in a file:
+The command prints only the token. Tapegate cannot show the token again, so
+store it in a file:
   (umask 077; tapegate token create ann > ann.token)
 The user then runs "tapegate login < ann.token".`;
 
@@ -96,7 +97,9 @@ function warnIfReadable(): void {
   if (fd === undefined) return;
   const stats = fstatSync(fd);
   if (stats.isFile() && (stats.mode & 0o077) !== 0) {
-    printToStderr(`other users can read the file (mode ${(stats.mode & 0o777).toString(8)}): run "chmod 600"`);
+    printToStderr(
+      `other users can read the file with the token (mode ${(stats.mode & 0o777).toString(8)}): run "chmod 600" on the file`,
+    );
   }
 }
 
@@ -143,11 +146,11 @@ function registerMember(program: Command): void {
     .command('set <user> <name>')
     .description("Allow a user or group to use another user's quota")
     .option('--group', 'treat <name> as a group')
-    .option('--manager', 'also let the member change all requests and members of the quota')
+    .option('--manager', 'also allow the member to change all requests and members of the quota')
     .action((user, name, options) => setMember(findSite(), { user, name }, options));
   member
     .command('remove <user> <name>')
-    .description("Remove a member; the member's requests stay")
+    .description("Remove a member from a quota, but keep the member's requests")
     .option('--group', 'treat <name> as a group')
     .action((user, name, options) => removeMember(findSite(), { user, name }, options));
   member
@@ -193,8 +196,8 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
 function registerRule(program: Command): void {
   const rule = program.command('rule');
   for (const [verb, description, act] of [
-    ['set', 'Restrict an action on files below a prefix to the callers that its rules name', setRule],
-    ['remove', 'Remove a rule; a prefix without rules gets the rules of a shorter prefix', removeRule],
+    ['set', 'Restrict an action on files below a prefix to callers with a rule for the prefix', setRule],
+    ['remove', 'Remove a rule; if a prefix has no rules left, the rules of a shorter prefix apply', removeRule],
   ] as const) {
     rule
       .command(verb)
@@ -202,8 +205,8 @@ function registerRule(program: Command): void {
       .addArgument(new Argument('<action>', 'action to allow').choices(['list', 'request', 'fetch']))
       .argument('<prefix>', 'absolute path prefix; / matches all paths')
       .option('--user <name>', 'user to whom the rule applies, or service:<name> for a service')
-      .option('--group <name>', 'group to whose users the rule applies')
-      .option('--everybody', 'the rule applies to all callers')
+      .option('--group <name>', 'group to whose members the rule applies')
+      .option('--everybody', 'apply the rule to all callers')
       .addHelpText('after', RULE_HELP)
       .action((action, prefix, options) => act(findSite(), { action, prefix }, options));
   }
@@ -219,8 +222,8 @@ all callers may perform the action.
 list     see that a file exists
 request  have a file restored; this also applies to files that an open pattern adds later
 fetch    see where the restored copy is
-Rules do not apply to operators and viewers. Files that a request already
-contains stay in it.`;
+Rules do not apply to operators and viewers. A new rule does not remove files
+from existing requests.`;
 
 interface RuleOptions extends OutputOptions {
   user?: string;
@@ -235,7 +238,7 @@ interface GivenRule {
 
 function readRule({ action, prefix }: GivenRule, { user, group, everybody }: RuleOptions): PathRuleInput {
   if ([user, group, everybody].filter((given) => given !== undefined).length !== 1) {
-    throw new UsageError('give --user, --group or --everybody');
+    throw new UsageError('give exactly one of --user, --group and --everybody');
   }
   const kind = user !== undefined ? 'USER' : group !== undefined ? 'GROUP' : 'EVERYBODY';
   return { prefix, action: action.toUpperCase() as PathAction, kind, name: user ?? group ?? null };
@@ -256,7 +259,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   printResult(rule, may, options);
   if (rule.kind !== 'EVERYBODY') {
     printToStderr(
-      `other callers may ${rule.action.toLowerCase()} these files only if another rule for ${rule.prefix} names them`,
+      `other callers may ${rule.action.toLowerCase()} these files only if another rule for ${rule.prefix} allows it`,
     );
   }
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);

@@ -14,7 +14,7 @@ export function register(program: Command): void {
     .option('--dry-run', 'report the changes without making them')
     .option(
       '--archive-root <directory>',
-      'directory that contains links from archive paths to copies (default: TAPEGATE_LINK_ROOT, or /)',
+      'directory that contains links from archive paths to copies (default: TAPEGATE_LINK_ROOT if set, otherwise /)',
     )
     .option('--finish', 'after the switch to Tapegate: remove old names of copies, and copies that no request contains')
     .action((source, options) => adoptSite(source, options));
@@ -33,7 +33,9 @@ async function adoptSite(source: string | undefined, options: AdoptionOptions): 
     const remedy = isFile
       ? '; if you have a dump, restore it to a UTF-8 database first (docs/operators/moving-in.md)'
       : '';
-    throw new UsageError(`give a URL such as postgresql://nla@db.example.org/nla, or --finish${remedy}`);
+    throw new UsageError(
+      `give either a database URL such as postgresql://nla@db.example.org/nla, or --finish${remedy}`,
+    );
   }
   const ctx = await openContext();
   const archiveRoot = options.archiveRoot ?? ctx.config.linkRoot ?? '/';
@@ -75,10 +77,12 @@ async function finish(ctx: Context, archiveRoot: string, { json = false }: Outpu
     const copies = plural(released, 'copy', 'copies');
     printLine(`released ${copies} (${formatBytes(bytes)}) that no request contains; engines remove these copies`);
   }
-  printLine(`${plural(names, 'name')} of copies removed`);
-  if (left > 0) printLine(`${plural(left, 'name')} not removed, for the reasons listed above`);
+  printLine(`${plural(names, 'old name')} of copies removed`);
+  if (left > 0) printLine(`${plural(left, 'old name')} not removed, for the reasons listed above`);
   if (kept === 0) return;
   const remedy =
     'start an engine with TAPEGATE_LINK_ROOT to change the links, then run "tapegate adopt --finish" again';
-  printLine(`${plural(kept, 'name')} not removed, because links at archive paths point to them: ${remedy}`);
+  printLine(
+    `${plural(kept, 'old name')} not removed, because links at archive paths still point to the old names: ${remedy}`,
+  );
 }

@@ -19,8 +19,11 @@ export function register(program: Command): void {
   program
     .command('audit')
     .option('--csv', 'print CSV with a header')
-    .option('--since <date>', 'list entries since a UTC date or time, or of the last <time>, such as 10m or 3d')
-    .option('--until <date>', 'list entries before a UTC date or time, or older than <time>, such as 10m or 3d')
+    .option('--since <date>', 'list entries since a UTC date or time, or for the last period, such as 10m or 3d')
+    .option(
+      '--until <date>',
+      'list entries before a UTC date or time, or entries older than a period, such as 10m or 3d',
+    )
     .option('--who <name>', 'list only entries of this caller')
     .option('--operation <name>', 'list only this operation, for example createRequest')
     .option('--limit <n>', limitHelp('list only the latest n entries', '--json or --csv'))
@@ -43,7 +46,7 @@ const columns = [
 
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const { json = false, csv = false, who, operation } = options;
-  if (json && csv) throw new UsageError('give one of --json and --csv');
+  if (json && csv) throw new UsageError('give either --json or --csv, not both');
   const since = await readBound(url, '--since', options.since);
   const until = await readBound(url, '--until', options.until);
   const limit = readLimit({ ...options, json: json || csv });

@@ -193,16 +193,16 @@ function printRestored(settled: PutBack, done: string, { json }: OutputOptions):
   printLine(done);
   printLine(
     nextRequestId === null
-      ? '  requests created after this time are missing, and no id is left for new requests'
+      ? '  requests created after this time are missing, and no ids are left for new requests'
       : `  requests created after this time are missing; ids of new requests begin at ${nextRequestId}`,
   );
   if (tokens > 0)
     printLine(
       `  ${plural(tokens, 'token is', 'tokens are')} valid, including tokens that were revoked after this time: see "tapegate token list"`,
     );
-  if (emails > 0) printLine(`  ${plural(emails, 'waiting email')} will be sent, perhaps a second time`);
+  if (emails > 0) printLine(`  ${plural(emails, 'waiting email')} will be sent, perhaps for a second time`);
   printLine('Until you run "tapegate takeover", Tapegate does not change restore disks, send emails or call webhooks.');
   printLine(
-    'To replace the lost database, run "tapegate takeover", then "tapegate doctor --adopt" to compare the restore disks with the restored database, and start Tapegate.',
+    'To replace the lost database, run "tapegate takeover", then run "tapegate doctor --adopt" to compare the restore disks with the restored database, and then start Tapegate.',
   );
 }

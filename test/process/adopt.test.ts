@@ -261,7 +261,7 @@ test('a source without a table of nla_control is refused, and nothing is stored'
   const before = await dumpHere();
   await site.client.query('ALTER TABLE nla_control_taperequest_files RENAME TO other');
   const { code, stderr } = await runCli(['adopt', there.url], { env });
-  const message = 'the database to be adopted: relation "nla_control_taperequest_files" does not exist';
+  const message = 'cannot read the database to be adopted: relation "nla_control_taperequest_files" does not exist';
   expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringContaining(message) });
   expect(await dumpHere()).toEqual(before);
 });
@@ -355,8 +355,8 @@ test('copies without a request are reported at each run, and are released when t
   const line = (files: readonly string[]) => ({
     kind: 'copy-unheld',
     thing: site.mountpoint,
-    there: `${files.length} restored file${files.length === 1 ? '' : 's'} of ${sizeOf(files)} bytes that no request contains`,
-    here: 'in no request; "tapegate adopt --finish" releases the copies',
+    there: `${files.length} restored file${files.length === 1 ? '' : 's'} that no request contains, ${sizeOf(files)} bytes in total`,
+    here: 'kept until "tapegate adopt --finish" releases the copies',
   });
   expect([await report(), await report()]).toEqual(Array(2).fill([line(unheld)]));
   // now a request contains one of the files

@@ -404,7 +404,7 @@ test('a database that was restored with other tools continues with ids beyond al
     const [, last] = await settle('--as-of', '2026-11-21T20:00:00.25+02:00');
     const asOf = '2026-11-21T18:00:00.250Z';
     expect(last).toContain(`the database in DATABASE_URL is restored to the state of ${asOf}\n`);
-    expect(last).toContain('no id is left for new requests');
+    expect(last).toContain('no ids are left for new requests');
     const { rows } = await client.query('SELECT fenced FROM site_identity');
     expect(rows).toEqual([{ fenced: `the database was restored from a backup of ${asOf}` }]);
   } finally {

@@ -335,7 +335,7 @@ test('rule set reports the files that it covers, and warns of none', async () =>
   expect(await run('rule', 'set', 'fetch', nfc, '--user', 'ann')).toEqual(
     done(
       `user ann may fetch files below ${nfc}\n`,
-      `other callers may fetch these files only if another rule for ${nfc} names them\nthe catalogue contains no files below ${nfc}: check the prefix\n`,
+      `other callers may fetch these files only if another rule for ${nfc} allows it\nthe catalogue contains no files below ${nfc}: check the prefix\n`,
     ),
   );
   for (const [directory, who] of [

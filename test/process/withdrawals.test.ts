@@ -125,7 +125,7 @@ test('an operator withdraws, lists and reinstates files by command, and previews
   const told = '0 files added, 0 updated\n1 of 2 files withdrawn, because the list does not contain them\n';
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '100', '--dry-run')).toEqual([
     0,
-    `nothing was imported; an import would do this:\n${told}`,
+    `nothing was imported; an import would make these changes:\n${told}`,
   ]);
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '50')).toEqual([0, told]);
   write(['a', 'b', 'c']);

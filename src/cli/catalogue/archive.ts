@@ -17,10 +17,10 @@ import { type OutputOptions, printJson, printLine, printToStderr } from '../term
 export function register(program: Command): void {
   program
     .command('archive <dir>')
-    .option('--prefix <path>', 'archive path of <dir>', '/')
+    .option('--prefix <path>', 'path of <dir> in the archive', '/')
     .option('--spot <name>', 'storage spot of the files')
-    .option('--volume-size <size>', 'start a new volume after this size', '100G')
-    .option('--move', 'remove each file from <dir> after this run has read back its tape copy')
+    .option('--volume-size <size>', 'start a new volume when the current volume reaches this size', '100G')
+    .option('--move', 'remove each file from <dir> after this run has verified the tape copy of the file')
     .option('--new-library', 'create the library if it is missing, even if the catalogue contains volumes')
     .action((dir, options) => archiveDirectory(dir, options));
 }

@@ -37,7 +37,10 @@ export function register(program: Command): void {
     });
   program
     .command('rename <from> <to>')
-    .option('--in-library', 'the files are already renamed in the library (for libraries that find files by path)')
+    .option(
+      '--in-library',
+      'record that the files are already renamed in the library (only for libraries that find files by path)',
+    )
     .option(...dryRunOption)
     .addHelpText('after', RENAME_HELP)
     .action(async (from, to, options) => {
@@ -63,7 +66,7 @@ find files by path still receive the old paths, unless you give --in-library.`;
 
 const PURGE_HELP = `
 A purge cannot be undone. It skips files that are on disk or in an active
-request: repeat the command later.`;
+request. To purge these files, repeat the command later.`;
 
 interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;

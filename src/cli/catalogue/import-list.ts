@@ -174,7 +174,7 @@ async function findPart(manifest: string, { key, size }: ManifestFile): Promise<
     const found = await stat(candidate).catch(() => undefined);
     if (!found?.isFile()) continue;
     if (found.size === size) return candidate;
-    throw new CommandError(`${candidate} has ${found.size} bytes, but ${manifest} requires ${size}`);
+    throw new CommandError(`${candidate} has ${found.size} bytes, but the manifest ${manifest} requires ${size}`);
   }
   throw new CommandError(
     `cannot find ${key}, which ${manifest} lists, in the manifest's directory or at ${candidates.at(-1)}`,

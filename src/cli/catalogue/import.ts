@@ -19,20 +19,20 @@ export function register(program: Command): void {
     .command('import <file>')
     .option('--progress', 'report progress on standard error, even without a terminal')
     .addOption(
-      new Option('--format <name>', 'format of the file; csv and jsonl are detected').choices([
+      new Option('--format <name>', 'format of the file; if omitted, csv or jsonl is detected').choices([
         'csv',
         'jsonl',
         'find',
         's3-inventory',
       ]),
     )
-    .option('--volume <name>', 'volume of all files in the list')
+    .option('--volume <name>', 'volume that contains all files in the list')
     .option('--library <name>', 'library of a new volume (default: the first library)')
     .option('--prefix <directory>', 'prefix to add to each path in a list')
-    .option('--strip <directory>', 'prefix to remove from each path in a list, before --prefix')
+    .option('--strip <directory>', 'prefix to remove from each path in a list, before --prefix is added')
     .option('--spot <name>', 'storage spot of the files in the list')
     .option('--storage-class <names>', 'import only S3 objects of these classes, for example GLACIER,DEEP_ARCHIVE')
-    .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
+    .option('--skip-invalid', 'skip files whose names cannot be restored, and write these names to a file')
     .option(
       '--rejects <file>',
       'with --skip-invalid: file for the skipped names (default: <file>.rejects, which each import replaces)',
@@ -165,7 +165,7 @@ function printImport(
     printJson({ ...result, ...(skipped && { skipped }), ...rejects?.facts });
     return;
   }
-  if (options.dryRun) printLine('nothing was imported; an import would do this:');
+  if (options.dryRun) printLine('nothing was imported; an import would make these changes:');
   printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
   if (result.directories !== undefined) printLine(`modes of ${plural(result.directories, 'directory', 'directories')}`);
   for (const line of describeWithdrawn(result)) printLine(line);

@@ -51,7 +51,9 @@ export class Rejects {
     if (!skipInvalid) return undefined;
     const file = rejects ?? (source && `${source}.rejects`);
     if (file === undefined)
-      throw new UsageError('--skip-invalid needs --rejects <file> if the list is standard input or a cartridge');
+      throw new UsageError(
+        '--skip-invalid needs --rejects <file> for an import from standard input, or for a scan of a cartridge',
+      );
     const isDefault = rejects === undefined;
     const found = await lstat(file).catch(() => undefined);
     if (found && !isDefault) throw new CommandError(`${file} already exists: give another file with --rejects`);

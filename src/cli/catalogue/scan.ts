@@ -23,7 +23,7 @@ export function register(program: Command): void {
     .option('--drive <name>', 'mount the cartridge in this drive (default: a free drive)')
     .option('--prefix <path>', 'register only files below this archive path')
     .option('--spot <name>', 'storage spot of the files')
-    .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
+    .option('--skip-invalid', 'skip files whose names cannot be restored, and write these names to a file')
     .option('--rejects <file>', 'with --skip-invalid: new file for the skipped names')
     .action((volume, options) => scanVolume(volume, options));
 }
