@@ -15,7 +15,7 @@ import { createBatch, createCursors, resolveCursorPage } from './pages.js';
 const KindType = builder.enumType('SuspensionKind', {
   description: 'The type of a suspended object.',
   values: describeValues<SuspensionKind>({
-    VOLUME: 'A volume. Its files wait until the volume is resumed.',
+    VOLUME: 'A volume. The files on the volume wait until the volume is resumed.',
     DRIVE: 'A drive. Other drives continue.',
     USER: 'A user. Files that only this user waits for are not restored.',
     LIBRARY: 'A library. All drives of the library stop.',

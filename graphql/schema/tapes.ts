@@ -154,7 +154,8 @@ export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').imp
 });
 
 const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').implement({
-  description: 'The files that had a first or second copy on a retired volume, including files withdrawn earlier.',
+  description:
+    'The files with a first or second copy on the retired volume, including files that were withdrawn earlier.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),

@@ -31,7 +31,9 @@ builder.prismaObjectField('TapeFile', 'verification', (t) =>
 
 const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implement({
   description: 'The result of `verifyAgain`.',
-  fields: (t) => ({ files: t.exposeInt('files', { description: 'The number of files to verify again.' }) }),
+  fields: (t) => ({
+    files: t.exposeInt('files', { description: 'The number of files whose tape copies will be verified again.' }),
+  }),
 });
 
 builder.queryFields((t) => ({

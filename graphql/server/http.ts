@@ -57,7 +57,7 @@ export async function readParams(req: Request, findText: FindText = () => undefi
   try {
     return checkParams(named(await readJsonBody(req), findText));
   } catch (error) {
-    throw error instanceof HttpError ? error : new HttpError(400, 'the body is incomplete');
+    throw error instanceof HttpError ? error : new HttpError(400, 'the request body is incomplete');
   }
 }
 

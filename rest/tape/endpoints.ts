@@ -48,7 +48,7 @@ async function chooseQuota(ctx: Context, named: readonly string[], siteName: str
     throw new InvalidInputError(field, `must name the quota to charge, because ${quote(ctx.caller.name)} has no quota`);
   const some = own
     ? `${quote(ctx.caller.name)} has ${own.length} quotas: ${own.slice(0, 10).map(quote).join(', ')}`
-    : 'you may charge any quota';
+    : 'you are allowed to charge any quota';
   throw new InvalidInputError(field, `must name the quota to charge; ${some}`);
 }
 

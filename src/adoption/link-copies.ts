@@ -66,7 +66,8 @@ async function tryTake(
     return await withDirectory('/', path.dirname(real), async (directory) => {
       const file = path.join(directory.fdPath, path.basename(real));
       const before = await lstat(file, { bigint: true });
-      if (before.size !== copy.size) return refuse('copy-size', `${sourcePath} has ${before.size} bytes`);
+      if (before.size !== copy.size)
+        return refuse('copy-size', `${sourcePath} has ${before.size} bytes, not ${copy.size}`);
       const found = checksum === null ? null : await checksumOf(file, checksum);
       if (found !== checksum)
         return refuse('copy-checksum', `${sourcePath} has checksum ${found}, but the catalogue contains ${checksum}`);

@@ -149,7 +149,8 @@ function refuseDatabase(directory: string): void {
 
 /** Completes the restore of the database at DATABASE_URL, whose data PostgreSQL's own tools have restored. */
 async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
-  if (config.databaseUrl === undefined) throw new UsageError('give a backup directory');
+  if (config.databaseUrl === undefined)
+    throw new UsageError('give a backup directory, or set DATABASE_URL and give --as-of');
   const earliest = parseZonedTime(options.asOf ?? '');
   if (earliest === undefined) {
     throw new UsageError(`--as-of must be the time of the restored state, such as 2026-11-21T18:00:00Z`);

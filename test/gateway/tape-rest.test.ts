@@ -322,7 +322,7 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   expect(await stage(await clientOf('carol'))).toMatch(
     /^400 .*must name the quota to charge, because "carol" has no quota/,
   );
-  expect(await stage({ url: app.url, token: app.token })).toMatch(/^400 .*you may charge any quota$/);
+  expect(await stage({ url: app.url, token: app.token })).toMatch(/^400 .*you are allowed to charge any quota$/);
   expect(await stage({ url: app.url, token: app.token }, { default: { quota: 'nobody' } })).toMatch(/^403 .*"nobody"/);
   for (const id of [own, shared, only, oldest])
     await callTape({ url: app.url, token: app.token }, 'DELETE', `/stage/${id}`);

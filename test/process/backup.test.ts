@@ -328,7 +328,7 @@ test.each<[string, string[], number, string, Record<string, string>?]>([
     'is inside the database directory',
   ],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
-  ['no backup', ['restore'], 2, 'give a backup directory'],
+  ['no backup', ['restore'], 2, 'give a backup directory, or set DATABASE_URL and give --as-of'],
   ['--to-url without a backup', ['restore', '--to-url', 'postgresql:///x'], 2, '--to-url needs a backup directory'],
   ['--to-url without a URL', ['restore', backup('none'), '--to-url'], 2, 'give --to-url a URL, or set DATABASE_URL'],
   ['--as-of with a backup', ['restore', backup('none'), '--as-of', '2026-01-01T00:00:00Z'], 2, '--as-of'],

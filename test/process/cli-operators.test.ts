@@ -176,7 +176,9 @@ test('archive writes a tree to tape, reports what it skipped, and leaves the sou
   const first = await run('archive', below('tree'), '--prefix', '/arch/one', '--spot', 'spot-9');
   const again = await run('archive', below('tree'), '--prefix', '/arch/one/', '--json');
   const skipped = `skipped: ${dir}/tree/link.nc is a link\n`;
-  expect(first).toEqual(done('2 files archived, 6 bytes\n1 skipped: not regular files\n', skipped));
+  expect(first).toEqual(
+    done('2 files archived, 6 bytes\n1 entry skipped, because only regular files are archived\n', skipped),
+  );
   expect(again).toEqual(done('{"archived":0,"bytes":0,"unchanged":2,"skipped":1,"failed":[]}\n', skipped));
   expect(await readCatalogue('/arch/one')).toEqual([
     { path: '/arch/one/a.nc', size: 4, stage: 'ONTAPE', spot: 'spot-9', volume: 'TG0001', position: 1 },
@@ -197,7 +199,7 @@ test('archive ends with 1 and reports each file that failed, in one line whateve
     code: 1,
     stdout: `0 files archived, 0 bytes
 1 file already on tape, according to the catalogue
-1 skipped: not regular files
+1 entry skipped, because only regular files are archived
 `,
     stderr: `skipped: ${dir}/tree/link.nc is a link
 tapegate: 2 files were not archived:

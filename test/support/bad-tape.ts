@@ -69,7 +69,7 @@ const stages: BadTape[] = [
     / not "0" and "1" and "2" and 997 more$/,
     many(1000, (n) => ofQuota(String(n))),
   ),
-  stage('no quota', /\.quota must name the quota to charge; you may charge any quota$/, [ONE]),
+  stage('no quota', /\.quota must name the quota to charge; you are allowed to charge any quota$/, [ONE]),
   stage('an unknown quota', /there is no quota for user "nobody"/, [{ ...ONE, ...ofQuota('nobody') }], 403),
 ];
 

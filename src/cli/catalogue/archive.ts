@@ -88,5 +88,6 @@ function printResult(result: ArchiveResult, isMove: boolean): void {
       `${plural(result.unchanged, 'file', 'files')} already on tape, ${isMove ? 'confirmed by reading their tape copies' : 'according to the catalogue'}`,
     );
   }
-  if (result.skipped > 0) printLine(`${result.skipped} skipped: not regular files`);
+  if (result.skipped > 0)
+    printLine(`${plural(result.skipped, 'entry', 'entries')} skipped, because only regular files are archived`);
 }
