@@ -457,7 +457,7 @@ def _own_settings():
         raise ValueError("%s is not JSON: %s" % (_own_file("config.json"), error)) from error
     if isinstance(settings, dict) and all(isinstance(each, str) for each in settings.values()):
         return settings
-    raise ValueError('%s must contain an object, such as {"server": "https://archive.example.org", "quota": "ada"}' % _own_file("config.json"))
+    raise ValueError('%s must contain a JSON object, such as {"server": "https://archive.example.org", "quota": "ada"}' % _own_file("config.json"))
 
 
 def _stored_token(url):
@@ -484,7 +484,7 @@ def _check_listener(url):
         return  # the connection will fail as well
     for uid in {uid for host in hosts for uid in _listeners(host, port)}:
         if not _is_expected(uid):
-            raise Refused("no token was sent to %s: the program that listens there runs as the untrusted user id %d; expected your "
+            raise Refused("no token was sent to %s: the program that listens there runs as user id %d, which is not trusted; expected your "
                           "own user, root, the user tapegate or the owner of DATA_DIR" % (url, uid))
 
 

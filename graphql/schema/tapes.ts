@@ -195,7 +195,7 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
     }),
     withdraw: t.boolean({
       description:
-        'Whether to withdraw files without another copy. By default, the mutation fails if the volume contains such files.',
+        'Whether to withdraw files that have no other copy. By default, the mutation fails if the volume contains such files.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),

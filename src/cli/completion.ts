@@ -8,7 +8,7 @@ import { printText } from './terminal/output.js';
 export function register(program: Command): void {
   program
     .command('completion')
-    .addArgument(new Argument('<shell>', 'shell that uses the script').choices(SHELLS))
+    .addArgument(new Argument('<shell>', 'shell for which to print the script').choices(SHELLS))
     .action((shell: Shell) => printText(scripts[shell](listWords(program))));
 }
 

@@ -33,7 +33,7 @@ export function register(program: Command): void {
     .action((mountpoint, options) => resizeDisk(mountpoint, options));
   disk
     .command('remove <mountpoint>')
-    .description('Remove a restore disk without copies')
+    .description('Remove a restore disk that contains no copies')
     .action((mountpoint, options) => removeDisk(mountpoint, options));
 }
 
@@ -59,9 +59,10 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
       const absolute = readAbsolute(mountpoint);
       const hosts = (await askHosts(url)).get(absolute);
       if (hosts === undefined) {
-        throw new CommandError(describeHosts(`there is no restore disk ${JSON.stringify(absolute)} yet`));
+        throw new CommandError(describeHosts(`a gateway cannot add restore disk ${JSON.stringify(absolute)}`));
       }
-      if (create || mark) throw new CommandError(describeHosts('--create and --mark need a disk on this host', hosts));
+      if (create || mark)
+        throw new CommandError(describeHosts('--create and --mark do not work through a gateway', hosts));
       return { disk: await resizeAt(url, absolute, size), problem: undefined };
     },
   });
@@ -110,7 +111,7 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
     local: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
     remote: async (url) => {
       const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
-      const problem = 'gateways do not change restore disks; to add the disk again, use "tapegate disk add --mark"';
+      const problem = 'a gateway cannot access restore disks; to add the disk again, use "tapegate disk add --mark"';
       return { disk: withSerial(removed), problem };
     },
   });

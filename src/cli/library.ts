@@ -21,13 +21,13 @@ export function register(program: Command): void {
   const library = program.command('library');
   addSizeOptions(library.command('add <name>'))
     .description('Add a tape system; engines use it without a restart')
-    .requiredOption('--kind <kind>', 'library type, for example directory')
+    .requiredOption('--kind <kind>', 'library type, for example "directory"')
     .option('--set <key=value...>', 'settings of the library type; a value that begins with [ or { is JSON')
     .addHelpText('after', SECRETS)
     .action((name, options) => addLibrary(name, options));
   addSizeOptions(library.command('set <name>'))
     .description('Change a tape system; engines use the changes without a restart')
-    .option('--kind <kind>', 'current library type; it cannot be changed')
+    .option('--kind <kind>', "the library's current type; the type cannot be changed")
     .option('--set <key=value...>', 'settings to change; an empty value (key=) removes a setting')
     .addHelpText('after', `\nEngines may interrupt active reads and repeat them.\n${SECRETS}`)
     .action((name, options) => setLibrary(name, options));
@@ -37,7 +37,7 @@ export function register(program: Command): void {
     .action((options) => listLibraries(options));
   library
     .command('remove <name>')
-    .description('Remove a tape system without files in the catalogue')
+    .description('Remove a tape system that has no files in the catalogue')
     .option('--force', 'remove the library even if staged files cannot be released, and list these files')
     .action((name, options) => removeLibrary(name, options));
 }
@@ -47,7 +47,7 @@ function addSizeOptions(command: Command): Command {
   return command
     .option(
       '--drives <n>',
-      'number of drives, or of concurrent reads of a staging library (default for a new library: 2)',
+      'number of drives; for a staging library, number of concurrent reads (default for a new library: 2)',
       toNumber('--drives'),
     )
     .option('--depth-files <n>', files, orNone(toNumber('--depth-files')))
@@ -124,8 +124,8 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
 
 const SECRETS = `
 Programs and secrets are files in TAPEGATE_LIBRARY_DIR on hosts with engines.
-Settings contain their names: --set 'read=["tape-read"]', --set
-tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
+Settings contain the names of these files: --set 'read=["tape-read"]', --set
+tokenFile=site.token. docs/operators/libraries/README.md describes the settings.`;
 
 /**
  * Parses settings of the form `key=value`.

@@ -16,7 +16,7 @@ export function register(program: Command): void {
     .command('login')
     .option('--token', 'read an existing token from the terminal or standard input')
     .option('--device', "log in at the server's identity provider, with a browser on any device")
-    .option('--audience <name>', 'accept a token whose audience is <name>, even if <name> is not the server')
+    .option('--audience <name>', 'accept a token whose audience is <name>, even if <name> does not match TAPEGATE_URL')
     .option('--issuer <url>', 'log in at this identity provider (default: the first available one)')
     .addHelpText('after', LOGIN_HELP)
     .action((options) => login(readUrl(), options));
@@ -24,12 +24,12 @@ export function register(program: Command): void {
 }
 
 const LOGIN_HELP = `
-TAPEGATE_URL names the server. In a terminal, the command logs in at the
+TAPEGATE_URL is the URL of the server. In a terminal, the command logs in at the
 identity provider that the server names. If the server does not name one, the
 command asks for a token. "tapegate login < ann.token" reads the token from
-standard input. The token is stored in ~/.config/tapegate/tokens.json (or below
-XDG_CONFIG_HOME), which only you can read. Commands renew a provider's token if
-the provider allows it.`;
+standard input. The command stores the token in tapegate/tokens.json below
+XDG_CONFIG_HOME (default: ~/.config). Only you can read this file. Later commands
+renew a token from an identity provider if the provider supports renewal.`;
 
 interface LoginOptions {
   token?: boolean;
@@ -71,7 +71,7 @@ async function findLogin(url: string, options: LoginOptions): Promise<DeviceLogi
   const deviceLogin = await findDeviceLogin(url, options);
   if (deviceLogin || !(device || audience !== undefined || issuer !== undefined)) return deviceLogin;
   throw new CommandError(
-    `${url} does not offer device login: the gateway needs TAPEGATE_OIDC_CLIENT_ID, and https unless it is on this host`,
+    `${url} does not offer device login: set TAPEGATE_OIDC_CLIENT_ID on the gateway, and use https if the gateway runs on another host`,
   );
 }
 
@@ -136,12 +136,12 @@ async function revoke(token: StoredToken | undefined): Promise<string | undefine
 async function readToken(url: string): Promise<string> {
   const { protocol, hostname } = new URL(url);
   if (protocol === 'http:' && !isLoopback(hostname.replace(/^\[|\]$/g, ''))) {
-    printToStderr(`${url} is not encrypted: others on the network can read the token`);
+    printToStderr(`the connection to ${url} is not encrypted: others on the network can read the token`);
   }
   const text = stdin().isTTY ? await readHidden('token: ') : (await readAll(stdin())).toString('utf8');
   const token = text.trim();
   if (/^[\x21-\x7e]{1,16000}$/.test(token)) return token;
-  throw new CommandError(token === '' ? 'no token was given' : 'not a token: expected a single word');
+  throw new CommandError(token === '' ? 'no token was given' : 'the input is not a token: expected a single word');
 }
 
 async function readHidden(prompt: string): Promise<string> {

@@ -44,11 +44,11 @@ export function register(program: Command): void {
   quota
     .command('history <user>')
     .description("Show a quota's usage now, and after each hour in which it changed")
-    .option('--since <date>', 'show usage since a UTC date or time, or of the last <time>, such as 12h or 90d', '30d')
+    .option('--since <date>', 'show usage since a UTC date or time, or for a recent period such as 12h or 90d', '30d')
     .action((user, options) => showHistory(user, options));
   quota
     .command('remove <user>')
-    .description('Remove a quota without active requests and revoke its tokens')
+    .description('Remove a quota that has no active requests, and revoke its tokens')
     .action((user, options) => removeQuota(user, options));
   program
     .command('user')
@@ -113,11 +113,11 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
   if (options.json) return printJson(quota);
   const { user: removed, tokens, memberOf, ruledDirectories } = quota;
   printLine(`quota ${removed} is removed; its ended requests are still listed`);
-  if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer valid for ${removed}`);
+  if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer valid for quota ${removed}`);
   if (memberOf.length > 0) printLine(`${removed} is no longer a member of these quotas: ${memberOf.join(', ')}`);
   if (ruledDirectories.length > 0) {
     printLine(
-      `rules of ${ruledDirectories.join(', ')} still name ${removed}, and will apply to any new user with this name`,
+      `the access rules of ${ruledDirectories.join(', ')} still name ${removed}, and will apply to any new user with this name`,
     );
   }
 }
@@ -146,7 +146,7 @@ async function purgeUser(user: string, options: OutputOptions): Promise<void> {
   if (options.json) return printJson(result);
   const { pseudonym, requests, emails, tokens, auditRows } = result;
   printLine(
-    `the user is now ${pseudonym} in ${plural(requests, 'request')}, ${plural(emails, 'email')}, ${plural(tokens, 'token')} and ${plural(auditRows, 'audit entry', 'audit entries')}`,
+    `the user's name was replaced with ${pseudonym} in ${plural(requests, 'request')}, ${plural(emails, 'email')}, ${plural(tokens, 'token')} and ${plural(auditRows, 'audit entry', 'audit entries')}`,
   );
   printLine('logs, backups and sent emails may still contain the name: see docs/operators/personal-data.md');
 }

@@ -45,7 +45,8 @@ async function simulateLoad(trace: string | undefined, options: SimulateOptions)
   if (options.json) return printJson({ rows, boundHours });
   printStrategies(rows);
   printUsers(rows);
-  if (boundHours !== undefined) printLine(`any order of reads takes at least ${formatHours(boundHours)} drive hours`);
+  if (boundHours !== undefined)
+    printLine(`in any order, the reads take at least ${formatHours(boundHours)} drive hours`);
 }
 
 async function readArrivals(medium: Medium, trace: string | undefined, options: SimulateOptions): Promise<Arrival[]> {

@@ -25,12 +25,15 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
   const { processes, suspensions, restoreDisks, fence } = await ask(url, Processes);
   for (const { node } of present(suspensions).edges) {
     if (node.kind === 'CLOCK')
-      printToStderr(`${node.reason || 'the clock is suspended'}, since ${formatTime(node.since)} (${CONFIRM})`);
+      printToStderr(
+        `${node.reason || 'the database clock is suspended'}, since ${formatTime(node.since)} (${CONFIRM})`,
+      );
   }
   for (const { node } of present(restoreDisks).edges) {
     if (node.comparison) printToStderr(describeComparison(node.mountpoint, node.comparison));
   }
-  if (fence !== null) printToStderr(`this Tapegate is fenced: ${fence} (to take over, run "tapegate takeover")`);
+  if (fence !== null)
+    printToStderr(`this Tapegate is fenced: ${fence} ("tapegate takeover" takes over the restore disks and libraries)`);
   if (options.json) return printJson({ fence, processes });
   printRows(present(processes), options, {
     none: 'no gateway or engine is running',
@@ -49,7 +52,7 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
 }
 
 const describeComparison = (mountpoint: string, { compared, total }: { compared: number; total: number }) =>
-  `disk ${mountpoint}: the disk has changed; comparing checksums of its copies, ${compared.toLocaleString('en-US')} of ${total.toLocaleString('en-US')} done`;
+  `disk ${mountpoint}: the disk has changed; checksums of its copies are being verified, ${compared.toLocaleString('en-US')} of ${total.toLocaleString('en-US')} done`;
 
 interface ListOptions extends OutputOptions {
   limit?: string;

@@ -41,19 +41,19 @@ const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [
   '<name>',
-  'name of the volume, drive, library or user; mount point of the disk; "database" for the clock',
+  'name of the volume, drive, library or user; for a disk, its mount point; for the clock, "database"',
 ] as const;
 
 const SUSPEND_HELP = `
 Nothing new starts on a suspended or draining object until you resume it. Files
-that need it keep waiting.
+that need the object keep waiting.
 suspend  stops running recalls; their files return to the queue, and the attempt is not counted
 drain    lets running recalls finish
 
 volume   its files wait
 drive    the other drives keep working
 user     the user's files wait, unless another user waits for them too
-disk     a restore disk: recalls use the other disks, or wait; its files stay
+disk     a restore disk: recalls use the other disks, or wait; files on the disk remain
 library  all drives of a tape system
 clock    the database clock: nothing expires or is removed; "tapegate resume" confirms the database time`;
 

@@ -40,7 +40,7 @@ async function takeOver(options: TakeoverOptions): Promise<void> {
       `the database was restored from a dump: ${SETTLE} (--reuse-ids takes over without this step)`,
     );
   if (plan.dump === 'possible') printToStderr(`if the database was restored from a dump, ${SETTLE}`);
-  if (!yes) throw new CommandError('nothing has changed: run "tapegate takeover --yes" to take over');
+  if (!yes) throw new CommandError('nothing was changed: run "tapegate takeover --yes" to take over');
   const { taken, missing } = await takeOverSite(ctx, { skipsMissing: skipMissing });
   if (json) return printJson({ taken, missing });
   printLine(

@@ -21,7 +21,7 @@ export function register(program: Command): void {
   volume
     .command('list')
     .description('List volumes')
-    .option('--retired', 'include retired volumes, and the reasons')
+    .option('--retired', 'include retired volumes, and show why each was retired')
     .action((options) => listVolumes(options));
   volume
     .command('move <from> <to>')
@@ -33,7 +33,7 @@ export function register(program: Command): void {
     .command('retire <name>')
     .description('Retire a volume: its files are read from their other copies')
     .option('--reason <text>', 'reason shown to users who wait for withdrawn files')
-    .option('--withdraw', 'withdraw files without another copy')
+    .option('--withdraw', 'withdraw files that have no other copy')
     .option(...dryRunOption)
     .addHelpText('after', RETIRE_HELP)
     .action((name, options) => retireVolume(name, options));

@@ -42,8 +42,8 @@ export function register(program: Command): void {
     .option('--url <url>', 'new URL')
     .addOption(createEventOption())
     .option('--note <text>', 'purpose of the webhook')
-    .option('--on', 'enable: send waiting, failed and new messages')
-    .option('--off', 'disable: send nothing, and store no new messages')
+    .option('--on', 'enable the webhook: send waiting, failed and new messages')
+    .option('--off', 'disable the webhook: send nothing, and store no new messages')
     .action((id, options) => setWebhook(findSite(), readNumber('<id>', id), options));
   webhook
     .command('rotate <id>')
@@ -80,8 +80,8 @@ const createEventOption = () =>
   new Option('--event <events...>', 'events to send (default: all)').choices(Object.keys(events));
 
 const SECRET_HELP = `
-The command prints only the secret, and prints it once. The receiver uses
-it to verify the signatures of messages.`;
+The command prints only the secret. Tapegate does not show the secret again.
+The receiver uses the secret to verify the signatures of messages.`;
 
 interface SettingOptions extends OutputOptions {
   url?: string;
@@ -145,7 +145,7 @@ async function removeWebhook(url: string, id: number, options: OutputOptions): P
 function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }: WebhookRowFragment): string {
   if (!isEnabled) return `is off: ${disabledReason ?? ''}`;
   if (failingSince !== null) return `has been failing since ${formatTime(failingSince)}: ${lastError ?? ''}`;
-  return sentAt === null ? 'is on, no message sent yet' : `accepted its last message at ${formatTime(sentAt)}`;
+  return sentAt === null ? 'is on, no message sent yet' : `last delivered a message at ${formatTime(sentAt)}`;
 }
 
 async function listWebhooks(url: string, options: OutputOptions): Promise<void> {

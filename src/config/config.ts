@@ -239,7 +239,7 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
     const [variable, value] = sign;
     return [
       ...faults,
-      `TAPEGATE_AUTH must be set because other hosts reach the gateway (${variable} is ${JSON.stringify(value)}): token, oidc, proxy and certificate authenticate callers, open accepts every caller`,
+      `TAPEGATE_AUTH must be set because other hosts reach the gateway (${variable} is ${JSON.stringify(value)}): use token, oidc, proxy or certificate to authenticate callers, or open to accept every caller`,
     ];
   }
   for (const [variable, methods] of Object.entries(settingsOfMethods)) {

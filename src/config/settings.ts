@@ -45,7 +45,7 @@ const parsedParts = <T>(parse: (part: string) => T | undefined, expected: string
   parsed((text) => values.parseParts(text, parse), expected);
 
 const oneOf = <const Word extends string>(...words: Word[]) => z.enum(words, `one of ${words.join(', ')}`);
-const onOff = z.stringbool({ truthy: ['on'], falsy: ['off'], case: 'sensitive', error: 'one of on, off' });
+const onOff = z.stringbool({ truthy: ['on'], falsy: ['off'], case: 'sensitive', error: '"on" or "off"' });
 const text = z.string();
 const directory = parsed(values.parseDirectory, 'an absolute path without "." or ".."');
 const days = (low: number) => integer(low, 36_500);
@@ -84,7 +84,7 @@ const legacy = z.string().transform((value, ctx): readonly values.LegacyRule[] =
   return value.split(',').flatMap((entry) => {
     const rules = values.parseLegacyEntry(entry.trim());
     if (typeof rules !== 'string') return rules;
-    ctx.addIssue(explained(`the word none or a list: ${rules}`));
+    ctx.addIssue(explained(`"none" or a list of endpoints: ${rules}`));
     return [];
   });
 });
@@ -114,7 +114,7 @@ const secretFile = z.string().transform((file, ctx): string => {
     if (secret.length >= LEAST_SECRET && /^[\x21-\x7e]+$/.test(secret)) return secret;
     ctx.addIssue(
       explained(
-        `a file with a secret of at least ${LEAST_SECRET} characters without spaces: create one with openssl rand -hex 32`,
+        `a file with a secret of at least ${LEAST_SECRET} characters without spaces: create the secret with openssl rand -hex 32`,
       ),
     );
   } catch (error) {
@@ -135,32 +135,32 @@ const access = z.object({
     'TAPEGATE_OIDC_ISSUER',
     parsed(
       values.parseIssuers,
-      'a list of URLs without a query that begin with https:// (or with http:// if the issuer runs on this host)',
+      'a list of URLs that begin with https:// (or with http:// if the issuer runs on this host) and contain no query',
     ),
     [],
   ).describe(
-    '`oidc`: list of the URLs of accepted issuers. The URLs begin with `https://`. For a port on this host, `http://` is also allowed',
+    '`oidc`: list of the URLs of accepted issuers. Each URL must begin with `https://`, or may begin with `http://` if the issuer runs on this host',
   ),
   oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe('`oidc`: list of accepted audiences'),
   oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('`oidc`: claim that contains the user name'),
   oidcGroupsClaims: setting('TAPEGATE_OIDC_GROUPS_CLAIM', words, 'wlcg.groups,groups').describe(
-    '`oidc`: claims that may contain the groups. The gateway uses the first of these claims that the token contains',
+    '`oidc`: claims that may contain groups of the user. The gateway uses the first of these claims that the token contains',
   ),
   oidcRoles: listed('TAPEGATE_OIDC_ROLES', roles, []).describe(
-    '`oidc`: list of roles (`user`, `viewer`, `operator`), each with the group or the user that has the role, such as `operator=/tapes/ops,viewer=user:ada`. Every authenticated caller has the role `user`, unless the list contains `user=`',
+    '`oidc`: list of roles (`user`, `viewer`, `operator`), each with the group or the user that has the role, such as `operator=/tapes/ops,viewer=user:ada`. If the list contains no entry that begins with `user=`, every authenticated caller has the role `user`',
   ),
   oidcClientId: optional('TAPEGATE_OIDC_CLIENT_ID', word).describe(
-    "`oidc`: id of the public client that `tapegate login` (device flow, RFC 8628) and the dashboard (code flow with PKCE) use. For the dashboard, register `TAPEGATE_PUBLIC_URL` with a final slash as the redirect URI. If there are several issuers, append `?issuer=` and the encoded URL of the issuer to the URI. The issuer must allow requests from the dashboard's origin. The token endpoint of the issuer must have the same origin as the issuer",
+    "`oidc`: id of the public client that `tapegate login` (device flow, RFC 8628) and the dashboard (code flow with PKCE) use. For the dashboard, register `TAPEGATE_PUBLIC_URL` with a trailing slash as the redirect URI. If there are several issuers, append `?issuer=` and the percent-encoded URL of the issuer to the redirect URI. The issuer must allow requests from the dashboard's origin. The token endpoint of the issuer must have the same origin as the issuer",
   ),
   proxies: listed(
     'TAPEGATE_PROXY_ADDRESSES',
     parsed(
       values.parseProxies,
-      'a list of addresses, ranges such as 192.0.2.0/24, and sockets such as unix:/run/tapegate/proxy.sock:www-data with an existing group',
+      'a list of addresses, ranges such as 192.0.2.0/24, and sockets such as unix:/run/tapegate/proxy.sock:www-data, whose group must exist',
     ),
     { ranges: [], sockets: [] },
   ).describe(
-    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`. With `unix:/run/tapegate/proxy.sock:www-data`, members of the group `www-data` can also connect to the socket. Only from these proxies does the gateway accept the headers for the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and the user. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
+    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`. With `unix:/run/tapegate/proxy.sock:www-data`, members of the group `www-data` can also connect to the socket. The gateway accepts the headers for the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and the user only from these proxies. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
   ),
   proxySecret: optional('TAPEGATE_PROXY_SECRET_FILE', secretFile).describe(
     'file with the secret that a proxy sends in each request as `X-Tapegate-Proxy-Secret`. The gateway reads the file when it starts. A proxy on a Unix socket needs no secret',
@@ -173,13 +173,13 @@ const access = z.object({
     'names of the headers that the proxy sets. With `proxy`, the gateway reads the headers for `user` and for `groups` (optional, separated by commas). With `certificate`, it reads the headers for `subject` and for `verified`, whose value must be `SUCCESS`. A header that the list omits keeps its default name',
   ),
   proxyCertUsers: listed('TAPEGATE_PROXY_CERT_USERS', certUsers, {}).describe(
-    '`certificate`: file with a quoted subject and its user on each line. For a subject that the file does not contain, the common name is the user',
+    '`certificate`: file in which each line contains a quoted certificate subject and its user. For a subject that the file does not contain, the common name is the user',
   ),
   proxyRoles: listed('TAPEGATE_PROXY_ROLES', roles, []).describe(
     '`proxy` and `certificate`: list of roles, in the same format as `TAPEGATE_OIDC_ROLES`',
   ),
   legacy: setting('TAPEGATE_LEGACY', legacy, 'read').describe(
-    '`legacy`: list of REST endpoints that callers without credentials may use. An entry is `read`, `all`, or an endpoint such as `POST /requests`. `from` limits an entry to addresses: `read, POST /requests from 192.0.2.0/24 192.0.3.7`. `none` closes all endpoints',
+    '`legacy`: list of REST endpoints that callers without credentials may use. An entry is `read`, `all`, or an endpoint such as `POST /requests`. `from` limits an entry to callers from the addresses that follow, such as `read, POST /requests from 192.0.2.0/24 192.0.3.7`. `none` closes all endpoints',
   ),
 });
 
@@ -202,26 +202,26 @@ const MOST = 999_999_999;
 
 const limits = z.object({
   rateLimit: setting('TAPEGATE_RATE_LIMIT', integer(1, MOST), '60000').describe(
-    'maximum number of requests per minute from one caller (status 429 above the maximum). The headers `RateLimit` and `RateLimit-Policy` report how many requests are left. All requests of a user count together, regardless of the token or the address. Each gateway counts separately, and ignores unauthenticated callers of its own host',
+    'maximum number of requests per minute from one caller (status 429 above the maximum). The headers `RateLimit` and `RateLimit-Policy` report how many requests are left. All requests of a user count together, regardless of the token or the address. Each gateway counts separately, and does not limit unauthenticated callers on its own host',
   ),
   streams: setting('TAPEGATE_STREAMS', integer(1, MOST), '5000').describe(
     'maximum number of open event streams (status 503 above the maximum). One caller may open at most a fifth of this number (status 429 above that)',
   ),
   requestFiles: setting('TAPEGATE_REQUEST_FILES', integer(1, MOST), String(MOST)).describe(
-    'maximum number of files in a request (status 400 above the maximum). Files that appear later do not join a full request. Set the same limit for engines',
+    'maximum number of files in a request (status 400 above the maximum). Tapegate adds no further files to a request that has reached the maximum. Set the same limit for engines',
   ),
   patternLength: setting('TAPEGATE_PATTERN_LENGTH', integer(1, 2048), '1').describe(
     'minimum number of characters in a pattern. The gateway rejects shorter patterns (status 400)',
   ),
   mailTo: setting(
     'TAPEGATE_MAIL_TO',
-    parsed(values.parseMailTo, 'the word anywhere or quota, or a list of domains such as example.org,example.com'),
+    parsed(values.parseMailTo, '"anywhere", "quota", or a list of domains such as example.org,example.com'),
     'anywhere',
   ).describe(
     "addresses to which users may send emails (status 400 for other addresses). `anywhere`: all addresses. `quota`: only the quota's own address. A list of domains such as `example.org,example.com`: the quota's own address, and addresses in these domains",
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
-    "maximum number of emails per minute, at most half of them for one user's quota. Tapegate delays further emails, and then sends one email of each user in turn (`tapegate mail` lists delayed emails)",
+    "maximum number of emails per minute, at most half of them for one user's quota. Tapegate delays further emails, and then sends one email for each user in turn (`tapegate mail` lists delayed emails)",
   ),
 });
 
@@ -252,16 +252,16 @@ export const schema = z.object({
     'share of the drives if engines compete: an engine with weight 2 gets twice as many drives as an engine with weight 1',
   ),
   diskTimeout: setting('TAPEGATE_DISK_TIMEOUT', seconds, '120').describe(
-    'seconds without progress after which a call on a restore disk counts as stalled',
+    'seconds without progress after which an operation on a restore disk counts as stalled',
   ),
   libraryDir: setting('TAPEGATE_LIBRARY_DIR', directory, LIBRARY_DIR).describe(
-    "engines: directory with the subdirectories `programs`, for programs that libraries may run, and `secrets`, for secrets that libraries may send. Only the host's administrator adds files ([Libraries](../operators/libraries/README.md#programs-and-secrets))",
+    "engines: directory with the subdirectories `programs`, for programs that libraries may run, and `secrets`, for secrets that libraries may send. Allow only the host's administrator to add files ([Libraries](../operators/libraries/README.md#programs-and-secrets))",
   ),
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
-    "seconds without progress after which a call on a tape drive or staging library counts as stalled. A longer time in the library's settings (`mountSeconds`, `seconds`, `callSeconds`) takes precedence",
+    "seconds without progress after which an operation on a tape drive or staging library counts as stalled. A longer time in the library's settings (`mountSeconds`, `seconds`, `callSeconds`) takes precedence",
   ),
   smtpUrl: optional('SMTP_URL', url({ protocols: ['smtp:', 'smtps:'], needsHost: true })).describe(
-    'URL of the mail server, in the form `smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to a mail server on the same host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). If unset, the engine does not send emails. If another engine with `SMTP_URL` has run in the last 7 days, the emails wait for an engine with `SMTP_URL`. If not, the engine only logs the emails',
+    'URL of the mail server, in the form `smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to a mail server on the same host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). An engine without `SMTP_URL` does not send emails. If an engine with `SMTP_URL` has run in the last 7 days, the emails wait for such an engine. If no engine with `SMTP_URL` has run in the last 7 days, the engine only logs the emails',
   ),
   mailFrom: setting(
     'TAPEGATE_MAIL_FROM',
@@ -269,23 +269,23 @@ export const schema = z.object({
     'tapegate@localhost',
   ).describe('sender address of emails'),
   leaveSeconds: setting('TAPEGATE_LEAVE_SECONDS', integer(0, 3600), '0').describe(
-    'seconds for which a stopping gateway still accepts requests while `/health/ready` returns 503, so that load balancers remove the gateway. Set a little more than two health check intervals of the load balancer',
+    'seconds for which a stopping gateway still accepts requests while `/health/ready` returns 503, so that load balancers remove the gateway. Set slightly more than two health check intervals of the load balancer',
   ),
   eventDays: setting('TAPEGATE_EVENT_DAYS', days(1), '30').describe(
-    'days for which events are stored. A client that resumes after an older event gets `EVENTS_GONE`',
+    'days for which events are stored. A client that resumes after an event that is no longer stored gets the error `EVENTS_GONE`',
   ),
   requestDays: setting('TAPEGATE_REQUEST_DAYS', days(0), '30').describe(
     'days for which Tapegate stores the emails and the WLCG stage request of an ended request',
   ),
   expiryNoticeHours: setting('TAPEGATE_EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
-    "engines: number of hours before a request expires at which Tapegate sends an email. The email goes to the request's last-file address or, if the request has none, to its first-file address. 0: no email. A request with a shorter retention gets no email",
+    "engines: how many hours before a request expires Tapegate sends an email. The email goes to the request's last-file address or, if the request has none, to its first-file address. 0: no email. Tapegate sends no email for a request with a shorter retention",
   ),
   webhookHosts: listed(
     'TAPEGATE_WEBHOOK_HOSTS',
-    parsed(parseWebhookHosts, 'a list of names, addresses and ranges'),
+    parsed(parseWebhookHosts, 'a list of host names, addresses and ranges'),
     [],
   ).describe(
-    'names, addresses and ranges of the private network to which [webhooks](webhooks.md) may be sent, also without TLS, such as `hooks.example.org 10.1.0.0/16`. All other webhooks must have a public address and use TLS. Set the same list for engines',
+    'host names, addresses and ranges of the private network to which Tapegate may send [webhooks](webhooks.md), even without TLS, such as `hooks.example.org 10.1.0.0/16`. All other webhooks must have a public address and use TLS. Set the same list for engines',
   ),
   auditDays: setting('TAPEGATE_AUDIT_DAYS', days(1), '400').describe(
     'days for which the audit log stores changes and their callers (`tapegate audit` shows the log)',
@@ -296,7 +296,7 @@ export const schema = z.object({
   telemetry,
   restoreMode: optional(
     'TAPEGATE_RESTORE_MODE',
-    parsed(values.parsePermissions, 'three octal digits such as 0640, without set-id bits'),
+    parsed(values.parsePermissions, 'three octal digits, with or without a leading 0, such as 640 or 0640'),
   ).describe(
     'permissions of restored files, such as 0640. Directories also get the execute bit for each read bit. Unset: the permissions of the original. If these are unknown, files get 0644 and directories get 0750',
   ),
@@ -313,14 +313,14 @@ export const schema = z.object({
     'TAPEGATE_PUBLIC_URL',
     parsed(
       values.parsePublicUrl,
-      'a URL that begins with http:// or https:// and contains no user, no query and no path of the gateway',
+      'a URL that begins with http:// or https:// and contains no user, no query and no path of a gateway endpoint such as /graphql',
     ),
   ).describe(
     'URL of the gateway for users, if it differs from the listening address, such as `https://archive.example.org/tapes`. The gateway uses this URL as its own origin, and in links in emails. Set the same URL for engines',
   ),
   allowedHosts: listed(
     'TAPEGATE_ALLOWED_HOSTS',
-    parsedParts(values.parseHost, 'a list of names and addresses, without ports'),
+    parsedParts(values.parseHost, 'a list of host names and addresses, without ports'),
     [],
   ).describe(
     'further host names and addresses of the gateway, without ports, such as `tapes.example.org,tapes`. `HOST`, the host in `TAPEGATE_PUBLIC_URL` and the names of this host are always allowed',
@@ -333,17 +333,17 @@ export const schema = z.object({
     'web origins whose pages may send requests to the gateway, such as `https://portal.example.org,http://localhost:5173`',
   ),
   tlsCert: optional('TAPEGATE_TLS_CERT', text).describe(
-    "PEM file with the gateway's certificate and intermediate certificates. With `TAPEGATE_TLS_KEY`, the gateway uses TLS",
+    "PEM file with the gateway's certificate and intermediate certificates. If `TAPEGATE_TLS_KEY` is also set, the gateway uses TLS",
   ),
   tlsKey: optional('TAPEGATE_TLS_KEY', text).describe(
-    'PEM file with the private key for the certificate, without a passphrase',
+    'PEM file with the private key for the certificate. The key must not have a passphrase',
   ),
   pages: setting(
     'TAPEGATE_PAGES',
     parsed(
       (value) =>
         value === 'none' ? new Set<'dashboard' | 'graphiql'>() : values.parseWords(value, ['dashboard', 'graphiql']),
-      'a list of dashboard and graphiql, or the word none',
+      '"none", "dashboard", "graphiql" or "dashboard,graphiql"',
     ),
     'dashboard,graphiql',
   ).describe('list of pages for browsers: `dashboard` at `/`, `graphiql` at `/graphql`; or `none`'),
@@ -370,7 +370,7 @@ export const schema = z.object({
       ),
       new Map(),
     ).describe(
-      'gateways on other hosts, which serve files from their own disks: `host1=https://host1.example.org:8443,host2=…`',
+      'URLs of the gateways on other hosts. For a file on the disk of another host, the gateway redirects the client to the gateway of that host: `host1=https://host1.example.org:8443,host2=…`',
     ),
   }),
   limits,

@@ -235,7 +235,7 @@ export class TapeError extends Error {
  */
 export class FencedError extends Error {
   constructor(reason: string) {
-    super(`this Tapegate is fenced: ${reason}; run "tapegate takeover" to take over`);
+    super(`this Tapegate is fenced: ${reason}; "tapegate takeover" takes over the restore disks and libraries`);
   }
 }
 

@@ -59,8 +59,8 @@ test('quota set changes only what it is given, and a new quota needs a size', as
   const weight = '--weight must be a number from 0.000001 to 1000000, not';
   for (const [args, message] of [
     [[], 'nothing to set: give --size, --email, --notes or --weight'],
-    [['--size', 'ten'], '--size must be bytes, such as 500000000, 500M or 10T, not "ten"'],
-    [['--size', '10000P'], '--size must be bytes, such as 500000000, 500M or 10T, not "10000P"'],
+    [['--size', 'ten'], '--size must be a number of bytes, such as 500000000, 500M or 10T, not "ten"'],
+    [['--size', '10000P'], '--size must be a number of bytes, such as 500000000, 500M or 10T, not "10000P"'],
     [['--email', 'nobody'], '--email must be an email address, not "nobody"'],
     [['--weight=much'], '--weight must be a number, not "much"'],
     [['--weight=0'], `${weight} 0`],
@@ -220,7 +220,7 @@ test('archive refuses a source that is no directory, and a bad size', async () =
   for (const name of ['file', 'none'])
     expect(await run('archive', below(name))).toEqual(refused(1, `${below(name)} is not a directory`));
   expect(await run('archive', '.', '--volume-size', 'much')).toEqual(
-    refused(2, '--volume-size must be bytes, such as 500000000, 500M or 10T, not "much"'),
+    refused(2, '--volume-size must be a number of bytes, such as 500000000, 500M or 10T, not "much"'),
   );
 });
 

@@ -47,7 +47,7 @@ test('bad settings are reported with their file, name and value', async () => {
   const file = set('{');
   const bad: [unknown, string][] = [
     ['{', `${file} is not JSON: `],
-    [[], `${file} must contain an object, such as {"server"`],
+    [[], `${file} must contain a JSON object, such as {"server"`],
     [{ sever: 'x' }, `${file}: unknown setting "sever"; known settings: server, quota`],
     [{ quota: 3 }, `${file}: quota must be a string, not 3`],
     [{ server: 'ftp://x' }, `server in ${file}`],

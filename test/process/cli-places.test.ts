@@ -147,7 +147,7 @@ test('--print-paths skips files that are not on disk, and a path with a line bre
     { path: '/lines/tape', stage: 'ONTAPE', size: 1n },
   ]);
   expect(await run('ls', '/lines/', '--print-paths')).toEqual(
-    refused(1, 'path "/lines/a\\nb" contains a line break: use -0, and xargs -0'),
+    refused(1, 'path "/lines/a\\nb" contains a line break: use the option -0, and xargs -0'),
   );
   expect(await run('ls', '/lines/', '--print-paths', '--null')).toEqual(done('/lines/a\nb\0'));
   expect(await run('show', '99999', '--print-paths')).toEqual(
@@ -183,7 +183,10 @@ test('update changes only the given fields', async () => {
   const stored = await readStored();
   for (const past of ['2020-01-01', '0d']) {
     expect(await run('update', id, '--retention', past)).toEqual(
-      refused(2, `--retention must be in the future, not "${past}": "tapegate cancel ${id}" ends a request`),
+      refused(
+        2,
+        `--retention must be in the future, not "${past}"; to end the request now, run "tapegate cancel ${id}"`,
+      ),
     );
   }
   expect(await readStored()).toEqual(stored);

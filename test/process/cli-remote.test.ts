@@ -203,7 +203,7 @@ test('login stores a token for its server that only its user can read, and logou
   expect(await list()).toEqual(
     refused(
       1,
-      `${file} must belong to you, and other users must not be able to read it: run chmod 600, and create new tokens`,
+      `${file} must belong to you, and other users must not be able to read it: run chmod 600, and replace the tokens in the file`,
     ),
   );
   chmodSync(file, 0o600);
@@ -227,7 +227,7 @@ test('login rejects text that is no token, and tokens that the server does not k
   const { TAPEGATE_TOKEN: _, ...env } = afar;
   const logIn = (stdin: string) => runCli(['login'], { env, stdin });
   expect(await logIn('')).toEqual(refused(1, 'no token was given'));
-  expect(await logIn('two words\n')).toEqual(refused(1, 'not a token: expected a single word'));
+  expect(await logIn('two words\n')).toEqual(refused(1, 'the input is not a token: expected a single word'));
   expect(await logIn('tapegate_nobody')).toEqual(refused(1, 'the token is unknown, has expired or was revoked'));
   expect(await logIn('of-another-system')).toEqual(refused(1, 'this token is not valid'));
   expect(await runCli(['logout'], { env })).toEqual(done(`no token is stored for ${app.url}\n`));
@@ -274,11 +274,11 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   const where = 'run this command with DATABASE_URL on a host that has the disk (engines run on tape1, tape2)';
   for (const option of ['--mark', '--create']) {
     expect(await run('disk', 'add', mountpoint, '--size', '1G', option)).toEqual(
-      refused(1, `--create and --mark need a disk on this host: ${where}`),
+      refused(1, `--create and --mark do not work through a gateway: ${where}`),
     );
   }
   const none = path.join(dir, 'new');
-  const adding = `there is no restore disk "${none}" yet: run this command with DATABASE_URL on a host that has the disk`;
+  const adding = `a gateway cannot add restore disk "${none}": run this command with DATABASE_URL on a host that has the disk`;
   for (const more of [[], ['--create']]) {
     expect(await run('disk', 'add', none, '--size', '1G', ...more)).toEqual(refused(1, adding));
   }
@@ -290,7 +290,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   expect(await run('disk', 'remove', `${mountpoint}/`)).toEqual(
     done(
       `restore disk ${mountpoint} is removed; its directory is unchanged\n`,
-      'the marker file was not removed: gateways do not change restore disks; to add the disk again, use "tapegate disk add --mark"\n',
+      'the marker file was not removed: a gateway cannot access restore disks; to add the disk again, use "tapegate disk add --mark"\n',
     ),
   );
   expect(await run('disk', 'list', '--json')).toEqual(done(''));
@@ -349,7 +349,7 @@ test('rule set reports the files that it covers, and warns of none', async () =>
 test('user purge reports its changes', async () => {
   await addQuota(app.ctx, 'eva', 10n ** 9n);
   const said =
-    /^the user is now purged-[0-9a-f]{8} in 0 requests, 0 emails, 0 tokens and \d+ audit entr(?:y|ies)\nlogs, /;
+    /^the user's name was replaced with purged-[0-9a-f]{8} in 0 requests, 0 emails, 0 tokens and \d+ audit entr(?:y|ies)\nlogs, /;
   expect(await run('user', 'purge', 'eva')).toEqual({ code: 0, stdout: expect.stringMatching(said), stderr: '' });
 });
 

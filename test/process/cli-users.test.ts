@@ -140,7 +140,7 @@ function staysOf(made: Result): string {
 test('request names paths and patterns without files, and ends with 3 if no other file is to come', async () => {
   const unknown = await run('request', '--quota', 'ann', '--file', '/no/such', '/ocean/A.nc');
   const id = idOf(unknown);
-  const lacks = `tapegate: request ${id} does not contain all of its files yet:
+  const lacks = `tapegate: request ${id} does not contain all requested files yet:
 2 of the request's paths are not in the catalogue (case-sensitive):
   /no/such
   /ocean/A.nc
@@ -357,7 +357,7 @@ test('request --watch ends with 3 if a file has failed, and reports what is on d
     stdout: expect.stringContaining(
       `\nrequest ${id} is partial: 1 file on disk, 1.00 kB, 1 failed\nrestored below ${app.restoreDir}`,
     ),
-    stderr: [`"tapegate show ${id}" lists them, "tapegate retry ${id}" retries them`, ''],
+    stderr: [`"tapegate show ${id}" lists the failed files, "tapegate retry ${id}" retries them`, ''],
   });
   const fault = [
     `tapegate: request ${id} is partial: 1 of 2 files failed`,

@@ -141,7 +141,7 @@ test('a login that the user refuses fails and keeps nothing', async () => {
   const { running, place } = await begin();
   await logInAt(place, { user: 'alice', aborts: true });
   const { code, stderr } = await running.ended;
-  expect([code, stderr]).toEqual([1, expect.stringMatching(/^tapegate: the login was refused$/m)]);
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^tapegate: the identity provider refused the login$/m)]);
   expect(existsSync(file)).toBe(false);
 });
 
@@ -169,7 +169,7 @@ test('a token that the gateway refuses is revoked and not kept', async () => {
 
 test('login fails if the gateway names no client of a provider, or has no TLS', async () => {
   const error = (url: string) =>
-    `${url} does not offer device login: the gateway needs TAPEGATE_OIDC_CLIENT_ID, and https unless it is on this host`;
+    `${url} does not offer device login: set TAPEGATE_OIDC_CLIENT_ID on the gateway, and use https if the gateway runs on another host`;
   const { TAPEGATE_OIDC_CLIENT_ID: _, ...without } = settings();
   const other = await startBeside(app, { config: { access: accessOf(without) } });
   expect(await runCli(LOGIN, { env: env(other.url) })).toEqual(refused(1, error(other.url)));

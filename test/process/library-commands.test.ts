@@ -120,7 +120,10 @@ test.each([
   [[...add, '--drives', 'two'], '--drives must be a whole number, not "two"'],
   [set, 'nothing to change: give --set, --drives, --depth-files or --depth-bytes'],
   [[...set, '--depth-files', 'all'], '--depth-files must be a whole number, not "all"'],
-  [[...set, '--depth-bytes', 'all'], '--depth-bytes must be bytes, such as 500000000, 500M or 10T, not "all"'],
+  [
+    [...set, '--depth-bytes', 'all'],
+    '--depth-bytes must be a number of bytes, such as 500000000, 500M or 10T, not "all"',
+  ],
 ])('library %j is refused before anything is opened', async (args, problem) => {
   const { code, stderr } = await runCli(['library', ...args]);
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining(`${problem}\n`) });

@@ -132,7 +132,7 @@ describe('while no engine works', () => {
         'on disk     1, 1.00 GB, 1 of them at their primary path',
         'from tape   2, 3.00 GB, on 2 volumes; 2 mounts',
         "no position 1: the catalogue does not contain the files' positions",
-        'quota       ann: 0 bytes used, 5.00 GB of 100 GB with this request',
+        'quota       ann: 0 bytes of 100 GB used, 5.00 GB with this request',
         'end         unknown: no engine has a drive in service',
         'nothing was requested',
         '',
@@ -222,7 +222,7 @@ describe('while no engine works', () => {
     };
     expect(await counted('ben')).toEqual({ filesAlsoRequested: 2, bytesAlsoRequested: '3000000000' });
     expect((await dryRun('ben', '/idle')).stdout).toContain(
-      '\ncharged     2, 3.00 GB: other requests already charge the quota for these files\n',
+      '\ncharged     2, 3.00 GB: these files are already charged to the quota for other requests\n',
     );
     const none = { filesAlsoRequested: 0, bytesAlsoRequested: '0' };
     expect(await counted('poor')).toEqual(none);

@@ -238,7 +238,7 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
     expect(await start(['tapegate.py', 'requests'], { TAPEGATE_URL }).ended).toMatchObject({
       code: 1,
       stderr: expect.stringContaining(
-        `no token was sent to ${TAPEGATE_URL}: the program that listens there runs as the untrusted user id ${STRANGER}; expected your own user, root,`,
+        `no token was sent to ${TAPEGATE_URL}: the program that listens there runs as user id ${STRANGER}, which is not trusted; expected your own user, root,`,
       ),
     });
   });
@@ -268,7 +268,10 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
     const run = () => start(['tapegate.py', 'request', '--pattern', '/x', '--dry-run'], { TAPEGATE_URL: '' }).ended;
     expect((await run()).stderr).toMatch(/"alice" may not use the quota of user "bob"/);
     writeFileSync(file, '[]');
-    expect(await run()).toMatchObject({ code: 2, stderr: expect.stringContaining(`${file} must contain an object`) });
+    expect(await run()).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(`${file} must contain a JSON object`),
+    });
     rmSync(file);
   });
 

@@ -127,7 +127,7 @@ test('one engine compares the copies of a disk, and "status" reports its progres
   expect(await readIno('/progress/a')).toBe(before);
   const { stderr } = await runCli(['status'], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
   expect(stderr).toContain(
-    `disk ${app.restoreDir}: the disk has changed; comparing checksums of its copies, 1 of ${total} done`,
+    `disk ${app.restoreDir}: the disk has changed; checksums of its copies are being verified, 1 of ${total} done`,
   );
   await query("UPDATE disk_comparison SET at = at - interval '1 hour'"); // the engine that compares copies has died
   await look();

@@ -243,12 +243,12 @@ test.each<[content: string, mode: number, fault: string]>([
   [
     'short',
     0o600,
-    'a file with a secret of at least 16 characters without spaces: create one with openssl rand -hex 32',
+    'a file with a secret of at least 16 characters without spaces: create the secret with openssl rand -hex 32',
   ],
   [
     'a secret with some spaces',
     0o600,
-    'a file with a secret of at least 16 characters without spaces: create one with openssl rand -hex 32',
+    'a file with a secret of at least 16 characters without spaces: create the secret with openssl rand -hex 32',
   ],
   ['a-secret-of-the-proxy', 0o604, 'a file that other users cannot read: run chmod o= '],
 ])('TAPEGATE_PROXY_SECRET_FILE with %j and mode %o is a fault', (content, mode, fault) => {
@@ -277,7 +277,7 @@ test.each([
   expect(() => readAsEngine({ ...env, [name]: '' })).not.toThrow();
 });
 
-const list = 'TAPEGATE_LEGACY must be the word none or a list:';
+const list = 'TAPEGATE_LEGACY must be "none" or a list of endpoints:';
 const all6 =
   'read, all, GET /requests, GET /requests/{id}, GET /files, GET /quota/{user}, POST /requests, PUT /requests/{id}';
 const range = 'is not an address or a range such as 192.0.2.0/24 or 2001:db8::/32';
@@ -371,12 +371,12 @@ test.each<[name: string, low: number, high: number]>([
 
 const url = (schemes: string) => `a URL that begins with ${schemes}`;
 const [database, smtp] = [url('postgresql:// or postgres://'), url('smtp:// or smtps://')];
-const publicUrl = `${url('http:// or https://')} and contains no user, no query and no path of the gateway`;
+const publicUrl = `${url('http:// or https://')} and contains no user, no query and no path of a gateway endpoint such as /graphql`;
 
 test.each<[name: string, must: string, values: string[]]>([
   ...['DEMO', 'TAPEGATE_INTROSPECTION', 'ENGINE', 'TAPEGATE_ACCESS_LOG'].map((name): [string, string, string[]] => [
     name,
-    'one of on, off',
+    '"on" or "off"',
     ['On', 'true', '1'],
   ]),
   ['LOG_LEVEL', `one of ${levels.join(', ')}`, ['loud', 'toString']],
@@ -389,12 +389,12 @@ test.each<[name: string, must: string, values: string[]]>([
   ],
   [
     'TAPEGATE_WEBHOOK_HOSTS',
-    'a list of names, addresses and ranges',
+    'a list of host names, addresses and ranges',
     ['10.0.0.0/33', 'https://hooks.lan', 'hooks.lan:8443', ','],
   ],
   [
     'TAPEGATE_RESTORE_MODE',
-    'three octal digits such as 0640, without set-id bits',
+    'three octal digits, with or without a leading 0, such as 640 or 0640',
     ['4755', '0888', '64', 'rw-r-----'],
   ],
   ...['TAPEGATE_LINK_ROOT', 'TAPEGATE_LIBRARY_DIR'].map((name): [string, string, string[]] => [
@@ -415,15 +415,15 @@ test.each<[name: string, must: string, values: string[]]>([
   ],
   [
     'TAPEGATE_ALLOWED_HOSTS',
-    'a list of names and addresses, without ports',
+    'a list of host names and addresses, without ports',
     ['*', 'tapes:8080', 'https://tapes', '.example.org:1', 'a/b', 'tapes,a/b', '[::1', ','],
   ],
   [
     'TAPEGATE_MAIL_TO',
-    'the word anywhere or quota, or a list of domains such as example.org,example.com',
+    '"anywhere", "quota", or a list of domains such as example.org,example.com',
     ['a@b.c', 'nowhere', 'a.b,'],
   ],
-  ['TAPEGATE_PAGES', 'a list of dashboard and graphiql, or the word none', ['off', 'dashboard,none']],
+  ['TAPEGATE_PAGES', '"none", "dashboard", "graphiql" or "dashboard,graphiql"', ['off', 'dashboard,none']],
   [
     'TAPEGATE_METRICS_LISTEN',
     'a port, or an address and a port such as 0.0.0.0:9464',

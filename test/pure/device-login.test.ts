@@ -43,7 +43,7 @@ test('polling ends when the code expires or the provider refuses', async () => {
   for (const [answer, outcome] of [
     [away, ['away', 4]],
     [new IssuerRefusal('over', 'expired_token'), expired],
-    [new IssuerRefusal('no', 'access_denied'), ['the login was refused', 1]],
+    [new IssuerRefusal('no', 'access_denied'), ['the identity provider refused the login', 1]],
     [new IssuerRefusal('odd', 'invalid_client'), ['odd', 1]],
   ] as const) {
     expect((await poll({ expires_in: 12 }, [answer])).outcome).toEqual(outcome);
@@ -139,14 +139,14 @@ test('provider metadata may be of OpenID Connect or OAuth 2, and all its endpoin
   answerWith({ [GATEWAY]: METADATA, [known]: describe({ token_endpoint: places.token_endpoint }) });
   expect(await findDeviceLogin('https://tapes.example.org')).toBeUndefined();
   for (const [server, says] of [
-    [describe({ ...places, token_endpoint: 'http://iam.example.org/token' }), 'an endpoint without https://'],
+    [describe({ ...places, token_endpoint: 'http://iam.example.org/token' }), 'an endpoint URL without https://'],
     [{ ...describe(places), issuer: 'https://evil.example.org' }, '"issuer" property does not match'],
   ] as const) {
     answerWith({ [GATEWAY]: METADATA, [known]: server });
     await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow(says);
   }
   answerWith({ [GATEWAY]: { ...METADATA, authorization_servers: ['http://iam.example.org'] } });
-  await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow('does not use https://');
+  await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow('must use https://');
 });
 
 test('a provider that is away is skipped, and the user may choose one', async () => {

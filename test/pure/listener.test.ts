@@ -19,7 +19,7 @@ test.skipIf(process.getuid?.() !== 0 || process.platform !== 'linux').each([
   const port = await listenAs(STRANGER, host);
   const check = (url: string) => checkListener(url, {});
   await expect(check(`http://${name}:${port}`)).rejects.toThrow(
-    `the program that listens there runs as the untrusted user id ${STRANGER}; expected your own user, root,`,
+    `the program that listens there runs as user id ${STRANGER}, which is not trusted; expected your own user, root,`,
   );
   for (const url of [`https://${name}:${port}`, `http://192.0.2.1:${port}`]) await check(url);
 });

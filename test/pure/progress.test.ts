@@ -35,8 +35,10 @@ test('the end of a request with a retry is shown as that of the retry', () => {
   const now = '2026-01-02T03:04:05Z';
   const end = { earliest: now, planned: now, latest: now };
   expect(formatEnd(now, end)).toBe('done in a few seconds');
-  expect(formatEnd(now, end, { nextTry: now })).toBe('done after the next attempt, now');
-  expect(formatEnd(now, end, { nextTry: '2026-01-02T03:09:05Z' })).toBe('done after the next attempt, in 5 min');
+  expect(formatEnd(now, end, { nextTry: now })).toBe('done after the next attempt, which starts now');
+  expect(formatEnd(now, end, { nextTry: '2026-01-02T03:09:05Z' })).toBe(
+    'done after the next attempt, which starts in 5 min',
+  );
   const later = '2026-01-02T03:14:05Z';
   const ends = { earliest: later, planned: later, latest: later };
   expect(formatEnd(now, ends, { nextTry: now })).toMatch(/^done in about 10 min \(/);

@@ -13,7 +13,10 @@ export function register(program: Command): void {
   program
     .command('verify [match]')
     .option('--again', 'retry the failed verifications now')
-    .option('--staged', 'with --again: include copies in staging libraries (each read may cost a mount or money)')
+    .option(
+      '--staged',
+      'with --again: also verify copies in staging libraries (each read may need a mount or cost money)',
+    )
     .option('--limit <n>', limitHelp('list at most n copies'))
     .action((match, options: VerifyOptions) => {
       if (options.staged && !options.again) throw new UsageError('--staged needs --again');

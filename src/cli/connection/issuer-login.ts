@@ -59,12 +59,12 @@ export class IssuerClient {
 
   /** @throws CommandError; ConnectionError if the provider does not answer */
   static async open(issuer: string, target: Target): Promise<IssuerClient> {
-    if (!isTrustworthyUrl(issuer)) throw new CommandError(`the identity provider ${issuer} does not use https://`);
+    if (!isTrustworthyUrl(issuer)) throw new CommandError(`the identity provider ${issuer} must use https://`);
     const oauth = await import('oauth4webapi');
     const server = await guard(oauth, issuer, (signal) => describeServer(oauth, issuer, signal));
     const endpoints = [server.device_authorization_endpoint, server.token_endpoint, server.revocation_endpoint];
     const open = endpoints.find((each) => each !== undefined && !isTrustworthyUrl(each.replace(/\?.*$/s, '')));
-    if (open !== undefined) throw new CommandError(`${issuer} names an endpoint without https://: ${open}`);
+    if (open !== undefined) throw new CommandError(`${issuer} returned an endpoint URL without https://: ${open}`);
     return new IssuerClient(oauth, issuer, server, target);
   }
 
@@ -109,7 +109,7 @@ export class IssuerClient {
    */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
-    if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} does not revoke tokens`);
+    if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} cannot revoke tokens`);
     await this.ask(async (options, client) => {
       await oauth.processRevocationResponse(
         await oauth.revocationRequest(server, client, oauth.None(), token, options),
@@ -309,7 +309,7 @@ export async function logInByDevice(
 export function describeLogin(issuer: string, device: DeviceAuthorizationResponse): string[] {
   const { verification_uri: page, verification_uri_complete: whole, user_code: code } = device;
   const isSafe = (url: string) => isTrustworthyUrl(url.replace(/[?#].*$/s, ''));
-  if (!isSafe(page)) throw new CommandError(`${issuer} names a login page without https://: ${page}`);
+  if (!isSafe(page)) throw new CommandError(`${issuer} returned a login page URL without https://: ${page}`);
   const span = formatSpan(Math.round(readTimes(device).lifeMs / 1000));
   const line = `log in at ${page} with the code ${code}, within ${span}`;
   return whole !== undefined && isSafe(whole) ? [line, `or at ${whole}, which contains the code`] : [line];
@@ -386,7 +386,7 @@ function isRetryable(error: unknown): boolean {
 function toOutcome(error: unknown): unknown {
   if (!(error instanceof IssuerRefusal)) return error;
   if (error.code === 'expired_token') return new CommandError(EXPIRED);
-  return error.code === 'access_denied' ? new CommandError('the login was refused') : error;
+  return error.code === 'access_denied' ? new CommandError('the identity provider refused the login') : error;
 }
 
 /**

@@ -25,7 +25,7 @@ export async function checkListener(url: string, env: Environment): Promise<void
   const other = listeners.find((uid) => !isExpected(uid, env));
   if (other === undefined) return;
   throw new CommandError(
-    `no token was sent to ${url}: the program that listens there runs as the untrusted user id ${other}; expected your own user, root, the user tapegate or the owner of DATA_DIR; if you trust this program, use https, or set DATA_DIR to the gateway's data directory`,
+    `no token was sent to ${url}: the program that listens there runs as user id ${other}, which is not trusted; expected your own user, root, the user tapegate or the owner of DATA_DIR; if you trust this program, use https, or set DATA_DIR to the gateway's data directory`,
   );
 }
 

@@ -49,6 +49,6 @@ function parse(text: string, file: string): OwnSettings {
     throw new UsageError(`${file} is not JSON: ${messageOf(error)}`);
   }
   throw new UsageError(
-    `${file} must contain an object, such as {"server": "https://archive.example.org", "quota": "ada"}`,
+    `${file} must contain a JSON object, such as {"server": "https://archive.example.org", "quota": "ada"}`,
   );
 }

@@ -126,7 +126,7 @@ function readAll(file: string): StoredTokens {
     const { uid, mode } = fstatSync(fd);
     if (uid !== process.getuid?.() || (mode & OTHERS) !== 0) {
       throw new CommandError(
-        `${file} must belong to you, and other users must not be able to read it: run chmod 600, and create new tokens`,
+        `${file} must belong to you, and other users must not be able to read it: run chmod 600, and replace the tokens in the file`,
       );
     }
     return parseTokens(file, readFileSync(fd, 'utf8'));

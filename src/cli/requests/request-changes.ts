@@ -43,7 +43,7 @@ export function register(program: Command): void {
       'send email when the request has finished; "own" means the quota\'s address',
       toAddress,
     )
-    .option('--max-files <n>', 'limit the number of files', orNone(toNumber('--max-files')))
+    .option('--max-files <n>', 'limit the number of files in the request', orNone(toNumber('--max-files')))
     .option('--max-bytes <size>', 'limit the size of the request, for example to 10T', orNone(toSize('--max-bytes')))
     .addHelpText('after', '\nThe value "none" removes an address or a limit.')
     .action((id, options) => updateRequest(findSite(), readId(id), options));
@@ -99,7 +99,7 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
   const retention = await readRetention('--retention', text, async () => now);
   if (isBefore(now, parseTime(retention) ?? retention)) return retention;
   throw new UsageError(
-    `--retention must be in the future, not ${JSON.stringify(text)}: "tapegate cancel ${id}" ends a request`,
+    `--retention must be in the future, not ${JSON.stringify(text)}; to end the request now, run "tapegate cancel ${id}"`,
   );
 }
 

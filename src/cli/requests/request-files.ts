@@ -23,7 +23,7 @@ import { formatWholeTime } from '../terminal/times.js';
 export function addPathsOptions(command: Command): Command {
   const help = "print only paths on disk, one per line, for xargs -d '\\n'";
   return command.addOption(new Option('--print-paths', help).conflicts('json')).addOption(
-    new Option('-0, --null', 'print only paths on disk, each ended by NUL, for xargs -0').implies({
+    new Option('-0, --null', 'print only paths on disk, each followed by a NUL character, for xargs -0').implies({
       printPaths: true,
     }),
   );
@@ -49,7 +49,7 @@ export function pathOnDisk(file: {
 /** @throws CommandError if the path contains a line break, unless paths in the output end with NUL */
 export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
   if (!endsWithNul && /[\n\r]/.test(path)) {
-    throw new CommandError(`path ${JSON.stringify(path)} contains a line break: use -0, and xargs -0`);
+    throw new CommandError(`path ${JSON.stringify(path)} contains a line break: use the option -0, and xargs -0`);
   }
   const text = stdout().isTTY ? printable(path) : path;
   stdout().write(`${text}${endsWithNul ? '\0' : '\n'}`);
@@ -125,7 +125,7 @@ export function printDirectories(id: number, { restoredBelow, copies }: Director
 }
 
 export const describeOtherPaths = (id: number) =>
-  `some files are not at their archive paths: "tapegate show ${id} --print-paths" lists the paths`;
+  `some files are not at their archive paths: "tapegate show ${id} --print-paths" lists their actual paths`;
 
 export async function printRequestDirectories(url: string, id: number): Promise<void> {
   const { request } = await ask(url, RequestDirectories, { id });
@@ -146,7 +146,7 @@ export async function describePartial(
   const lines = [
     `request ${id} is partial: ${filesFailed} of ${plural(filesTotal, 'file')} failed`,
     ...listPaths(named, named.length > 0 ? filesFailed : 0),
-    `"tapegate show ${id}" lists them, "tapegate retry ${id}" retries them`,
+    `"tapegate show ${id}" lists the failed files, "tapegate retry ${id}" retries them`,
   ];
   return new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
@@ -216,7 +216,7 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
 
 export class IncompleteError extends CommandError {
   constructor(id: number, missing: readonly string[]) {
-    const heading = missing.length > 1 ? [`request ${id} does not contain all of its files yet:`] : [];
+    const heading = missing.length > 1 ? [`request ${id} does not contain all requested files yet:`] : [];
     super([...heading, ...missing.map(printable)].join('\n'), exitCodes.incomplete);
   }
 }

@@ -33,7 +33,7 @@ export function register(program: Command): void {
   addPathsOptions(program.command('request'))
     .option(
       '--quota <user>',
-      "charge this user's quota (default: the quota in config.json, or your own, or the quota that you joined first)",
+      "charge this user's quota (default: the quota in config.json, otherwise your own quota, otherwise the quota that you joined first)",
     )
     .option('--pattern <text>', 'request all files whose path contains the text, also files added later')
     .option(...fileOption)
@@ -169,14 +169,14 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
     lines.push(`            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`);
   if (estimate.filesAlsoRequested > 0)
     lines.push(
-      `charged     ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: other requests already charge the quota for these files`,
+      `charged     ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: these files are already charged to the quota for other requests`,
     );
   if (estimate.filesWithoutPlace > 0)
     lines.push(`no position ${estimate.filesWithoutPlace}: the catalogue does not contain the files' positions`);
   if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, directories));
   if (!estimate.hasRoom) lines.push('no room     files wait until the restore disks have enough free space');
   lines.push(
-    `quota       ${user}: ${formatBytes(quotaUsed)} used, ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)} with this request`,
+    `quota       ${user}: ${formatBytes(quotaUsed)} of ${formatBytes(quotaSize)} used, ${formatBytes(quotaUsedAfter)} with this request`,
   );
   const end = formatEnd(now, estimate.end, { why: estimate.endUnknown }).replace(/^(done|end) /, '');
   lines.push(...formatPrices(estimate), `end         ${end}`);

@@ -46,7 +46,9 @@ const MAX_SIZE = 2n ** 63n - 1n;
 export function readSize(option: string, text: string): bigint {
   const size = parseSize(text);
   if (size !== undefined && size <= MAX_SIZE) return size;
-  throw new UsageError(`${option} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`);
+  throw new UsageError(
+    `${option} must be a number of bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`,
+  );
 }
 
 export const toSize = (option: string) => (text: string) => readSize(option, text);

@@ -77,7 +77,7 @@ export function formatEnd(
   );
   if (planned === 'now' && nextTry !== null) {
     const fromNow = secondsBetween(now, nextTry);
-    return `done after the next attempt, ${fromNow < 1 ? 'now' : formatFromNow(fromNow)}`;
+    return `done after the next attempt, which starts ${fromNow < 1 ? 'now' : formatFromNow(fromNow)}`;
   }
   return planned === 'now' ? 'done in a few seconds' : `done in about ${planned} (${earliest} to ${latest})`;
 }
