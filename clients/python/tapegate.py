@@ -564,7 +564,7 @@ def main(arguments=None):
         message = str(cause) if str(cause).startswith(tapes.url) else "%s cannot be reached: %s" % (tapes.url, cause)
         is_change = given.command in CHANGES and not (given.command == "request" and given.dry_run)
         if is_change and not isinstance(cause, (ConnectionRefusedError, socket.gaierror, _Unavailable)):
-            return _fail("%s: the server may have made the change: check before you repeat the command" % message, FAILED)
+            return _fail("%s: the server may have made the change: check whether it did before you repeat the command" % message, FAILED)
         return _fail(message, UNREACHABLE)
     return 0
 
@@ -593,7 +593,7 @@ def _parser():
     request = command("request", _request, "request files by path or pattern")
     request.add_argument("--quota", help="charge this user's quota (default: the quota in config.json, or your own, or the quota "
                          "that you joined first)")
-    request.add_argument("--pattern", help="request all files whose path contains the text, also files added later")
+    request.add_argument("--pattern", help="request all files whose path contains the text, including files added later")
     request.add_argument("--file", action="append", metavar="PATH", help="request this archive path; may be repeated")
     request.add_argument("--label", help="name the request")
     request.add_argument("--dry-run", action="store_true", help="print an estimate without making a request")

@@ -20,9 +20,12 @@ import { type OutputOptions, printJson, printLine, printToStderr } from './termi
 export function register(program: Command): void {
   program
     .command('doctor')
-    .option('--repair', 'repair the findings; Tapegate can keep running')
+    .option('--repair', 'repair the reported problems; Tapegate can keep running')
     .option('--checksums', 'read each restored copy and verify its checksum')
-    .option('--adopt', "repair, and record files of unknown origin as Tapegate's copies if their content is right")
+    .option(
+      '--adopt',
+      "repair, and record files of unknown origin as Tapegate's copies if their checksums match the catalogue",
+    )
     .action((options) => runDoctor(options));
 }
 

@@ -22,7 +22,7 @@ export function register(program: Command): void {
   addSizeOptions(library.command('add <name>'))
     .description('Add a tape system; engines use it without a restart')
     .requiredOption('--kind <kind>', 'library type, for example "directory"')
-    .option('--set <key=value...>', 'settings of the library type; a value that begins with [ or { is JSON')
+    .option('--set <key=value...>', 'settings of the library type; a value that begins with [ or { is parsed as JSON')
     .addHelpText('after', SECRETS)
     .action((name, options) => addLibrary(name, options));
   addSizeOptions(library.command('set <name>'))

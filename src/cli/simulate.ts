@@ -22,7 +22,7 @@ export function register(program: Command): void {
     .option('--files <n>', 'number of generated files', toCount('--files'), 2000)
     .option('--volumes <n>', 'number of volumes that contain the files', toCount('--volumes'), 20)
     .option('--size <bytes>', 'size of each file', toCount('--size'), 2_500_000_000)
-    .option('--seed <n>', 'seed for the random positions', toCount('--seed'), 7)
+    .option('--seed <n>', 'random seed for the positions of the files', toCount('--seed'), 7)
     .action((trace, options) => simulateLoad(trace, options));
 }
 

@@ -31,7 +31,7 @@ export function register(program: Command): void {
     .action((from, to, options) => moveVolume({ from, to }, options));
   volume
     .command('retire <name>')
-    .description('Retire a volume: its files are read from their other copies')
+    .description('Retire a volume: Tapegate reads its files from other copies')
     .option('--reason <text>', 'reason shown to users who wait for withdrawn files')
     .option('--withdraw', 'withdraw files that have no other copy')
     .option(...dryRunOption)

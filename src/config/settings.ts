@@ -170,7 +170,7 @@ const access = z.object({
     parsed(values.parseProxyHeaders, 'a list such as user=X-Remote-User,groups=X-Remote-Groups'),
     'user=X-Remote-User,subject=X-SSL-Client-S-DN,verified=X-SSL-Client-Verify',
   ).describe(
-    'names of the headers that the proxy sets. With `proxy`, the gateway reads the headers for `user` and for `groups` (optional, separated by commas). With `certificate`, it reads the headers for `subject` and for `verified`, whose value must be `SUCCESS`. A header that the list omits keeps its default name',
+    'names of the headers that the proxy sets. With `proxy`, the gateway reads the headers for `user` and for `groups` (optional; commas separate the groups). With `certificate`, it reads the headers for `subject` and for `verified`, whose value must be `SUCCESS`. A header that the list omits keeps its default name',
   ),
   proxyCertUsers: listed('TAPEGATE_PROXY_CERT_USERS', certUsers, {}).describe(
     '`certificate`: file in which each line contains a quoted certificate subject and its user. For a subject that the file does not contain, the common name is the user',
@@ -194,7 +194,7 @@ const telemetry = z.object({
     'TAPEGATE_METRICS_LISTEN',
     parsed(values.parseListener, 'a port, or an address and a port such as 0.0.0.0:9464'),
   ).describe(
-    'additional port for metrics, without authentication: a port on 127.0.0.1, or an address and a port such as `0.0.0.0:9464`. With port 0, the gateway takes a free port and logs the number of the port ([Metrics](metrics.md))',
+    'additional port on which the gateway serves metrics without authentication: a port on 127.0.0.1, or an address and a port such as `0.0.0.0:9464`. With port 0, the gateway takes a free port and logs the number of the port ([Metrics](metrics.md))',
   ),
 });
 
@@ -346,7 +346,9 @@ export const schema = z.object({
       '"none", "dashboard", "graphiql" or "dashboard,graphiql"',
     ),
     'dashboard,graphiql',
-  ).describe('list of pages for browsers: `dashboard` at `/`, `graphiql` at `/graphql`; or `none`'),
+  ).describe(
+    'list of pages that the gateway serves to browsers: `dashboard` (at `/`) and `graphiql` (at `/graphql`), or `none`',
+  ),
   introspection: setting('TAPEGATE_INTROSPECTION', onOff, 'on').describe(
     '`off`: reject introspection of the GraphQL schema. [schema.graphql](../../graphql/schema.graphql) contains the schema',
   ),

@@ -9,8 +9,8 @@ export interface TlsFiles {
 }
 
 const parts = {
-  cert: { variable: 'TAPEGATE_TLS_CERT', is: 'certificate in PEM' },
-  key: { variable: 'TAPEGATE_TLS_KEY', is: 'key in PEM without a passphrase' },
+  cert: { variable: 'TAPEGATE_TLS_CERT', is: 'PEM certificate' },
+  key: { variable: 'TAPEGATE_TLS_KEY', is: 'PEM private key without a passphrase' },
 } as const;
 
 /**

@@ -101,7 +101,7 @@ export class LimitReachedError extends UserError {
     const { user, limit, allowed, present, added } = figures;
     super(
       'LIMIT_REACHED',
-      `user ${quote(user)} would have ${present + added} ${what}: the limit is ${allowed} at once (${limit})`,
+      `user ${quote(user)} would have ${present + added} ${what}, but the maximum at a time is ${allowed} (${limit})`,
     );
     this.user = user;
     this.limit = limit;
@@ -177,7 +177,7 @@ export class UnavailableError extends Error {
 }
 
 export const unwanted = (): UnavailableError =>
-  new UnavailableError('busy', 'the client no longer waits for the answer');
+  new UnavailableError('busy', 'the client stopped waiting for the response');
 
 export function checkWanted(wanted: AbortSignal | undefined): void {
   if (wanted?.aborted) throw unwanted();

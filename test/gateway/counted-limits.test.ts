@@ -63,7 +63,7 @@ async function expectRefused(input: object, message: string, figures: object): P
 test('a user over OPEN_PATTERNS may still list paths', async () => {
   await start({ openPatterns: 1 });
   const id = await made(app, { quota: 'alice', pattern: '/a/' });
-  const message = 'user "alice" would have 2 requests with a pattern: the limit is 1 at once (OPEN_PATTERNS)';
+  const message = 'user "alice" would have 2 requests with a pattern, but the maximum at a time is 1 (OPEN_PATTERNS)';
   const figures = { limit: 'OPEN_PATTERNS', allowed: 1, present: 1, added: 1 };
   await expectRefused({ quota: 'alice', pattern: '/b/' }, message, figures);
   const statements = await recordStatements(() => create(app, { quota: 'alice', pattern: '/b/' }));
@@ -97,7 +97,7 @@ test('stage requests are refused once UNSTAGED_PATHS paths of a user could not b
   const before = await stored();
   const { status, text } = await callTape(app, 'POST', '/stage', { files: [file('/known/1')] });
   const message =
-    'user "alice" would have 5 paths of stage requests that could not be staged: the limit is 4 at once (UNSTAGED_PATHS)';
+    'user "alice" would have 5 paths of stage requests that could not be staged, but the maximum at a time is 4 (UNSTAGED_PATHS)';
   expect([status, text]).toEqual([429, expect.stringContaining(JSON.stringify(message).slice(1, -1))]);
   expect(await stored()).toEqual(before);
   for (const id of [first, second]) await callTape(app, 'DELETE', `/stage/${id}`);
@@ -113,14 +113,14 @@ test('no more than UNRESOLVED_PATHS unresolved paths of a user are stored', asyn
     answers.push(status === 200 ? status : text);
   }
   const refusal = JSON.stringify(
-    errorBody('user "alice" would have 20 unresolved paths: the limit is 15 at once (UNRESOLVED_PATHS)'),
+    errorBody('user "alice" would have 20 unresolved paths, but the maximum at a time is 15 (UNRESOLVED_PATHS)'),
   );
   expect(answers).toEqual([200, refusal, refusal]);
   const { rows } = await app.ctx.db.pool.query('SELECT count(*)::int AS stored FROM unresolved_path');
   expect(rows).toEqual([{ stored: 10 }]);
   // paths in the catalogue do not count
   await makeRequest(app, { quota: 'alice', files: ['/known/1', ...paths('rest', 5)] });
-  const message = 'user "alice" would have 16 unresolved paths: the limit is 15 at once (UNRESOLVED_PATHS)';
+  const message = 'user "alice" would have 16 unresolved paths, but the maximum at a time is 15 (UNRESOLVED_PATHS)';
   const figures = { limit: 'UNRESOLVED_PATHS', allowed: 15, present: 15, added: 1 };
   await expectRefused({ quota: 'alice', files: ['/known/1', '/new/one'] }, message, figures);
   await makeRequest(app, { quota: 'alice', files: ['/known/1'] });

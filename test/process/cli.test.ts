@@ -185,7 +185,7 @@ test('a change whose answer is lost ends with 1 and warns that it may be done; a
   server.close();
   expect(made).toMatchObject({ code: 1, stdout: '' });
   expect(made.stderr).toMatch(
-    /^tapegate: .+: the server may have made the change: check before you repeat the command\n$/,
+    /^tapegate: .+: the server may have made the change: check whether it did before you repeat the command\n$/,
   );
   expect(read).toEqual({ code: 4, stdout: '', stderr: expect.not.stringContaining('repeat') });
 });

@@ -347,7 +347,7 @@ test('an answer that breaks off is no refusal, since a change may have been made
     expect(await run('quota', 'alice')).toMatchObject({ code: 4, stderr: `${problem}\n` });
     expect(await run('request', '--quota', 'alice', '--pattern', '/a')).toMatchObject({
       code: 1,
-      stderr: `${problem}: the server may have made the change: check before you repeat the command\n`,
+      stderr: `${problem}: the server may have made the change: check whether it did before you repeat the command\n`,
     });
   }
   await closeServer(server);

@@ -158,7 +158,7 @@ test('start reports files that it cannot use before it makes a database', async 
     [none, `  TAPEGATE_TLS_KEY ${none} cannot be used: ENOENT`],
     [
       files.tlsCert,
-      `  TAPEGATE_TLS_KEY ${files.tlsCert} cannot be used: it is not a key in PEM without a passphrase (`,
+      `  TAPEGATE_TLS_KEY ${files.tlsCert} cannot be used: it is not a PEM private key without a passphrase (`,
     ],
     [other, notPair(other)],
     [rsa, notPair(rsa)],

@@ -309,7 +309,7 @@ test.each<[name: string, value: string, shown?: string]>([
 ])('%s=%s requires TAPEGATE_AUTH, because other hosts reach the gateway', (name, value, shown = value) => {
   expect(faultsOf({ [name]: value })).toEqual([
     expect.stringContaining(
-      `TAPEGATE_AUTH must be set because other hosts reach the gateway (${name} is "${shown}"): token, oidc,`,
+      `TAPEGATE_AUTH must be set because other hosts reach the gateway (${name} is "${shown}"): use token, oidc,`,
     ),
   ]);
   const way = name === 'TAPEGATE_OIDC_ISSUER' ? 'oidc' : 'token';

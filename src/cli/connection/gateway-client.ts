@@ -179,7 +179,7 @@ function refuseRedirect(from: string, status: number, location: string | null | 
   );
 }
 
-export const UNCONFIRMED = 'the server may have made the change: check before you repeat the command';
+export const UNCONFIRMED = 'the server may have made the change: check whether it did before you repeat the command';
 
 const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 

@@ -35,7 +35,7 @@ export function register(program: Command): void {
       '--quota <user>',
       "charge this user's quota (default: the quota in config.json, otherwise your own quota, otherwise the quota that you joined first)",
     )
-    .option('--pattern <text>', 'request all files whose path contains the text, also files added later')
+    .option('--pattern <text>', 'request all files whose path contains the text, including files added later')
     .option(...fileOption)
     .option('--retention <date>', 'keep the files on disk until a UTC date, or for a period such as 12h (default: 5d)')
     .option('--label <text>', 'name the request (default: the pattern, or the first path)')

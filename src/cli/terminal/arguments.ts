@@ -100,7 +100,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
 /** Arguments for commander's method `option` that define the option `--file`. */
 export const fileOption = [
   '--file <paths...>',
-  'archive paths, or @name for a file with one path per line, or - for standard input',
+  'archive paths, @name to read paths from a file (one per line), or - to read them from standard input',
 ] as const;
 
 /** @throws CommandError with Node's reason, without the error code and the system call */
