@@ -111,7 +111,7 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
     local: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
     remote: async (url) => {
       const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
-      const problem = 'a gateway cannot access restore disks; to add the disk again, use "tapegate disk add --mark"';
+      const problem = 'a gateway cannot change restore disks; to add the disk again, use "tapegate disk add --mark"';
       return { disk: withSerial(removed), problem };
     },
   });

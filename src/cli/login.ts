@@ -28,8 +28,9 @@ TAPEGATE_URL is the URL of the server. In a terminal, the command logs in at the
 identity provider that the server names. If the server does not name one, the
 command asks for a token. "tapegate login < ann.token" reads the token from
 standard input. The command stores the token in tapegate/tokens.json below
-XDG_CONFIG_HOME (default: ~/.config). Only you can read this file. Later commands
-renew a token from an identity provider if the provider supports renewal.`;
+XDG_CONFIG_HOME (default: ~/.config). Only you can read this file. Later
+commands renew a token from an identity provider if the provider supports
+renewal.`;
 
 interface LoginOptions {
   token?: boolean;

@@ -139,7 +139,7 @@ const access = z.object({
     ),
     [],
   ).describe(
-    '`oidc`: list of the URLs of accepted issuers. Each URL must begin with `https://`, or may begin with `http://` if the issuer runs on this host',
+    '`oidc`: list of the URLs of accepted issuers. Each URL must begin with `https://` (or with `http://` if the issuer runs on this host)',
   ),
   oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe('`oidc`: list of accepted audiences'),
   oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('`oidc`: claim that contains the user name'),

@@ -290,7 +290,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   expect(await run('disk', 'remove', `${mountpoint}/`)).toEqual(
     done(
       `restore disk ${mountpoint} is removed; its directory is unchanged\n`,
-      'the marker file was not removed: a gateway cannot access restore disks; to add the disk again, use "tapegate disk add --mark"\n',
+      'the marker file was not removed: a gateway cannot change restore disks; to add the disk again, use "tapegate disk add --mark"\n',
     ),
   );
   expect(await run('disk', 'list', '--json')).toEqual(done(''));
