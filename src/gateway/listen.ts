@@ -14,9 +14,9 @@ import { answerInOrder, isAnswering } from './limits/limits.js';
 const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
   HPE_HEADER_OVERFLOW: [
     '431 Request Header Fields Too Large',
-    `the target and the header must have at most ${maxHeaderSize} bytes`,
+    `the request target and the headers must have at most ${maxHeaderSize} bytes in total`,
   ],
-  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['413 Payload Too Large', "a chunk's extensions are too long"],
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['413 Payload Too Large', 'the extensions of a chunk are too long'],
   ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not arrive in time'],
 };
 

@@ -223,7 +223,7 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway is stopping' });
     const isReady = ctx.db.pulse.isAnswering; // read the state from memory, because a query might hang
     const status = isReady ? 'ready' : 'the database does not answer';
-    const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
+    const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: expiry and removal of files are paused' };
     // omit the reason, because all callers can read this response, and the reason contains paths
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });

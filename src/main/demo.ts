@@ -23,7 +23,7 @@ const FILE_BYTES = 1_500_000;
 const VOLUME_BYTES = BigInt(FILES_A_YEAR * FILE_BYTES);
 
 const PREFIX = '/demo/ocean';
-const BOB = { user: 'bob', size: 10_000_000n, email: 'bob@example.org', notes: 'demo, small on purpose' };
+const BOB = { user: 'bob', size: 10_000_000n, email: 'bob@example.org', notes: 'demo, deliberately small' };
 const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', notes: 'demo' };
 
 export type Demo = 'made' | 'unused';

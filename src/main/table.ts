@@ -45,7 +45,7 @@ export const commandFiles = {
     requests: [() => import('../cli/requests/requests.js'), { 'requests [options]': 'List requests' }],
     show: [
       () => import('../cli/requests/show.js'),
-      { 'show [options] <id>': 'Show a request and the files not yet on disk' },
+      { 'show [options] <id>': 'Show a request and its files that are not yet on disk' },
     ],
     watch: [
       () => import('../cli/requests/watch.js'),
@@ -60,14 +60,14 @@ export const commandFiles = {
       {
         'update [options] <id>': {
           line: 'Change the retention, label or limits of a request',
-          help: 'Change a request. Only the given options change. A later retention makes an ended request active again.',
+          help: 'Change a request. Only the given options change. A longer retention makes an ended request active again.',
         },
         'cancel [options] <ids...>': 'End requests and release their files',
         'priority [options] <id> <n>': {
           line: 'Set the priority of a request',
           help: 'Set the priority of a request. Files of a request with a higher priority are recalled first. The default is 0.',
         },
-        'release [options] <id>': 'Release some files in a request before it ends',
+        'release [options] <id>': 'Release some files in a request before the request ends',
         'retry [options] <id>': 'Retry the failed files in a request',
       },
     ],
@@ -81,8 +81,8 @@ export const commandFiles = {
       () => import('../cli/catalogue/import.js'),
       {
         'import [options] <file>': {
-          line: 'Add or update files from CSV, JSON or another list',
-          help: 'Add files to the catalogue, or update them, from CSV, JSON Lines or a list from another system, plain or .gz. Use - for standard input.',
+          line: 'Add or update files from a list (CSV, JSON Lines or another format)',
+          help: 'Add files to the catalogue, or update existing files. The list of files is CSV, JSON Lines or a list from another system, uncompressed or compressed with gzip. Use - for standard input.',
         },
       },
     ],
@@ -115,7 +115,7 @@ export const commandFiles = {
         },
         'purge [options] <path>': {
           line: 'Remove a withdrawn file or directory for good',
-          help: `Remove a withdrawn file or directory from the catalogue for good. Its paths can be used again. ${slash}`,
+          help: `Remove a withdrawn file or directory from the catalogue for good. New files can then use the removed paths. ${slash}`,
         },
       },
     ],
@@ -137,7 +137,7 @@ export const commandFiles = {
         'login [options]': 'Store a token for all commands that use the server',
         logout: {
           line: 'Remove the stored token',
-          help: 'Remove the stored token for the server. The identity provider revokes a token that it issued; an API token stays valid.',
+          help: 'Remove the stored token for the server. A token from the identity provider is also revoked there. An API token stays valid.',
         },
       },
     ],
@@ -151,10 +151,10 @@ export const commandFiles = {
           help: 'Suspend a drive, volume, library, disk or user: no new work starts, and running work is stopped.',
         },
         'drain [options] <kind> <name>': {
-          line: 'Let running work finish, then suspend',
+          line: 'Suspend an object after its running work finishes',
           help: 'Suspend a drive, volume, library, disk or user: no new work starts, but running work finishes.',
         },
-        'resume [options] <kind> <name>': 'Resume a suspended or draining object',
+        'resume [options] <kind> <name>': 'Resume a suspended or draining drive, volume, library, disk or user',
         'suspensions [options]': 'List suspensions and their reasons',
       },
     ],
@@ -170,10 +170,10 @@ export const commandFiles = {
           line: 'Show the running gateways and engines',
           help: 'Show the running gateways and engines, with their hosts, versions and database lag. For operators.',
         },
-        'mail [options]': 'List emails waiting to be sent, and why',
+        'mail [options]': 'List unsent emails, and why they are waiting',
         'legacy [options]': {
-          line: 'List requests of anonymous legacy clients',
-          help: 'List HTTP requests without credentials, both accepted and rejected, latest first.',
+          line: 'List HTTP requests without credentials',
+          help: 'List HTTP requests that clients sent without credentials, both accepted and rejected, latest first.',
         },
       },
     ],
@@ -186,7 +186,10 @@ export const commandFiles = {
         },
       },
     ],
-    audit: [() => import('../cli/audit.js'), { 'audit [options]': 'List changes and their callers, oldest first' }],
+    audit: [
+      () => import('../cli/audit.js'),
+      { 'audit [options]': 'List changes and the callers who made them, oldest first' },
+    ],
     simulate: [
       () => import('../cli/simulate.js'),
       {
@@ -219,11 +222,11 @@ export const commandFiles = {
         },
         'backup [options] <directory>': {
           line: 'Back up the embedded database to a new directory',
-          help: 'Back up the embedded database to a new directory. Tapegate may be running. Files on tape and on restore disks are not included.',
+          help: 'Back up the embedded database to a new directory. Tapegate can keep running during the backup. Files on tape and on restore disks are not included.',
         },
         'restore [options] [backup]': {
           line: 'Restore a backup of the embedded database',
-          help: 'Restore a backup of the embedded database to an empty DATA_DIR, or with --to-url to an empty database of a server. Without a backup, complete the restore of the database in DATABASE_URL after other tools have restored it. New ids continue after all earlier ones. Run "tapegate doctor" afterwards.',
+          help: 'Restore a backup of the embedded database to an empty DATA_DIR, or with --to-url to an empty database on a PostgreSQL server. If other tools have restored the database in DATABASE_URL, run the command without a backup to complete the restore. New ids are greater than all ids that were used before. Run "tapegate doctor" afterwards.',
         },
       },
     ],
@@ -232,7 +235,7 @@ export const commandFiles = {
       {
         'takeover [options]': {
           line: 'Take over the disks and libraries of another Tapegate',
-          help: 'Take over the restore disks and libraries of another Tapegate, for example after restoring a copy of its database. The other Tapegate stops.',
+          help: 'Take over the restore disks and libraries of another Tapegate, for example after restoring a copy of its database. The other Tapegate then stops using them.',
         },
       },
     ],
@@ -241,7 +244,7 @@ export const commandFiles = {
       {
         'adopt [options] [source]': {
           line: 'Migrate from django-nla_control',
-          help: 'Copy users, requests, files and restored copies of django-nla_control from its PostgreSQL database (a URL). Both systems may run. Repeat the command until you switch to Tapegate.',
+          help: 'Copy users, requests, files and restored copies of django-nla_control from its PostgreSQL database (a URL). Both systems can keep running. Repeat the command until you switch to Tapegate.',
         },
       },
     ],
@@ -250,5 +253,5 @@ export const commandFiles = {
 
 export const installation: Commands = {
   commands: Object.values(commandFiles),
-  where: 'Environment variables set the database or the server: "tapegate start --help" lists them.',
+  where: 'Environment variables specify the database or the server: "tapegate start --help" lists them.',
 };

@@ -202,7 +202,7 @@ export async function within<T>(
   } catch (error) {
     signal.throwIfAborted();
     if (!deadline.signal.aborted) throw error;
-    throw new LibraryError('TRANSIENT', `${what} has not finished in ${seconds} s`);
+    throw new LibraryError('TRANSIENT', `${what} did not finish within ${seconds} s`);
   } finally {
     deadline.end();
   }

@@ -65,10 +65,10 @@ export function findProblem(
   if (isAbove && (mode & 0o1000) !== 0) return undefined;
   const bits = `mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`;
   if ((mode & 0o002) !== 0) {
-    return { ...at, problem: `every user may write to it (${bits})`, remedy: 'remove this right (chmod o-w)' };
+    return { ...at, problem: `every user may write to it (${bits})`, remedy: 'remove this permission (chmod o-w)' };
   }
   if ((mode & 0o020) === 0 || gid === trusted.group || trusted.users.has(gid)) return undefined;
-  const remedy = 'remove this right (chmod g-w), or set TAPEGATE_RESTORE_GROUP to this group';
+  const remedy = 'remove this permission (chmod g-w), or set TAPEGATE_RESTORE_GROUP to this group';
   return { ...at, problem: `group ${gid} may write to it (${bits})`, remedy };
 }
 

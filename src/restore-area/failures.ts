@@ -271,7 +271,7 @@ export class FailingDisks {
     this.counts.set(diskId, count);
     if (count < MAX_FAILURES) return undefined;
     this.counts.delete(diskId);
-    return `${count} consecutive calls failed on this disk, the last of them: ${message}`;
+    return `${count} consecutive calls failed on this disk; the last error was: ${message}`;
   }
 }
 

@@ -26,7 +26,7 @@ const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
 export class DamagedOwnerError extends TapeError {
   constructor(file: string, cause: unknown) {
     const problem = `the owner record ${file} is damaged or unreadable: ${messageOf(cause)}`;
-    super('POLICY', `${problem}; if no other Tapegate uses the directory, remove it`, { cause });
+    super('POLICY', `${problem}; if no other Tapegate uses the directory, remove the record`, { cause });
   }
 }
 

@@ -75,7 +75,7 @@ export class Renumbering {
     for (let adopted = 0; after !== undefined && !run.stop.aborted && run.bytes < RUN_BYTES; ) {
       const page = await readCopiesOn(ctx, { diskId, after, limit: PAGE });
       const copies = limitBytes(page);
-      const examined = await callEach(ctx, run.disks, { copies, what: 'compared' }, recogniseCopy);
+      const examined = await callEach(ctx, run.disks, { copies, what: 'compare' }, recogniseCopy);
       if (examined.length < copies.length) return false;
       const renumbered = examined.flatMap(({ copy, result }) => toRenumbered(copy, result, run));
       adopted += await adoptRenumbered(ctx, renumbered);
@@ -84,7 +84,10 @@ export class Renumbering {
       if (!(await recordCompared(ctx, comparison, { after, copies: copies.length }))) return false;
       const what = { disk: mountpoint, adopted, bytes: run.bytes, isComplete: isLast };
       const log = renumbered.length > 0 ? 'warn' : 'debug';
-      ctx.log[log](what, 'the inodes of a restore disk have changed; comparing its copies with their checksums');
+      ctx.log[log](
+        what,
+        'the inodes of a restore disk have changed; verifying the checksums of the copies on this disk',
+      );
       if (isLast) return true;
     }
     return false;

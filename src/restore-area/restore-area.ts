@@ -135,7 +135,7 @@ export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void
  */
 export async function openExisting(root: string, dir: string): Promise<Directory> {
   const wanted = path.resolve(path.join(root, dir));
-  if (isOutside(wanted, root)) throw new TapeError('POLICY', `the path leaves the restore disk: ${dir}`);
+  if (isOutside(wanted, root)) throw new TapeError('POLICY', `the path ${dir} leads outside the restore disk`);
   const handle = await openUncached(wanted, root).catch(async (error: unknown) => {
     const inTheWay = await findInTheWay(wanted, codeOf(error));
     if (inTheWay === undefined) throw error;

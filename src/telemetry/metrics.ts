@@ -89,7 +89,7 @@ function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | u
     [],
     (to) => to.set(Number(db.clock.isPlausible)),
   );
-  gauge('tapegate_event_lag_seconds', 'Time since this process last read all events', [], (to) =>
+  gauge('tapegate_event_lag_seconds', 'Time since this process last read all new events', [], (to) =>
     to.set(events.lagSeconds),
   );
   gauge('tapegate_event_watchers', 'Event subscribers of this process', [], (to) => to.set(events.readers));

@@ -230,7 +230,7 @@ test('the doctor reports untrusted directories, and what to do', async () => {
   chmodSync(app.restoreDir, 0o755);
   rmdirSync(kept);
   const says = (directory: string) =>
-    `untrusted directory ${directory}: every user may write to it (mode 0777); remove this right (chmod o-w)`;
+    `untrusted directory ${directory}: every user may write to it (mode 0777); remove this permission (chmod o-w)`;
   expect(findings.filter((finding) => /^(disk|directory)-open.*(anybodys|restore):/.test(finding))).toEqual([
     `disk-open ${app.restoreDir}: ${says(app.restoreDir)}`,
     `directory-open ${kept}: ${says(kept)}`,

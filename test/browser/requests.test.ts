@@ -94,7 +94,7 @@ test('a disabled main button looks different, and signing in returns to the view
   await restore.waitFor();
   const enabled = await colour();
   await page.getByLabel('Days to keep').fill('a week');
-  await page.getByText('A number up to 3650').waitFor();
+  await page.getByText('Enter a number of days, at most 3650').waitFor();
   expect(await colour()).not.toBe(enabled);
   await page.getByRole('link', { name: 'Sign in' }).click();
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
@@ -122,7 +122,7 @@ test('a request has the retention and the email address of the form, and is list
   const restore = page.getByRole('button', { name: 'Restore 2 files' });
   await page.getByLabel('Label').fill('for the atlas');
   await page.getByLabel('Days to keep').fill('a week');
-  await page.getByText('A number up to 3650').waitFor();
+  await page.getByText('Enter a number of days, at most 3650').waitFor();
   expect(await restore.isDisabled()).toBe(true);
   await page.getByLabel('Days to keep').fill('12');
   await page.getByLabel('Email when complete').check();

@@ -69,7 +69,7 @@ const operatorViews: View[] = [
   ['#/libraries', 'Libraries'],
   ['#/suspensions', 'Out of service'],
   ['#/users', 'alice'],
-  ['#/failures', 'Tape copies that could not be confirmed'],
+  ['#/failures', 'Tape copies that could not be verified'],
   ['#/processes', 'Gateways and engines'],
   ['#/audit', 'createToken'],
 ];

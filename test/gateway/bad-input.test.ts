@@ -123,7 +123,7 @@ test.each([
     'a target that is too long',
     `${FILES}?match=${'x'.repeat(20_000)} HTTP/1.1\r\n\r\n`,
     431,
-    /^the target and the header must have at most \d+ bytes$/,
+    /^the request target and the headers must have at most \d+ bytes in total$/,
   ],
   [
     'two lengths',

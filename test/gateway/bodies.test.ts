@@ -16,7 +16,7 @@ const app = useApp({}, async () => {
 
 test('a body with more than 10,000 lists and objects is refused', async () => {
   const body = `[${'{},'.repeat(10_000)}{}]`;
-  const message = 'the body is not JSON: it has more than 10000 lists and objects';
+  const message = 'the body is not JSON: the body has more than 10000 lists and objects';
   const posted = await post(app, body);
   expect([posted.status, posted.body]).toEqual([400, errorBody(message)]);
   const asked = await sendGraphql(app, `{"query":"{ __typename }","variables":{"a":${body}}}`);
@@ -82,7 +82,7 @@ test('stalled bodies may take only so much memory, for each caller and in all, a
     const own = await until(429, ['127.0.0.1']);
     expect([own.headers.get('retry-after'), own.body]).toEqual([
       expect.stringMatching(/^\d+$/),
-      errorBody('you already have 1572864 bytes of request bodies: try again later'),
+      errorBody('the limit of 1572864 bytes of request bodies per caller is reached: try again later'),
     ]);
     const asked = await sendGraphql({ url: narrow.url }, `{"query":"{ __typename }"}`.padEnd(MB, ' '));
     expect([asked.status, asked.body.errors?.[0]?.extensions]).toEqual([429, { code: 'TOO_MANY_REQUESTS' }]);

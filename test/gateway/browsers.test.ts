@@ -135,8 +135,8 @@ const own: Record<string, string>[] = [
   { Origin: LISTED },
 ];
 const link = { 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' };
-const BY_ORIGIN = /^pages of another origin are not allowed \((Origin|Sec-)/;
-const BY_HOST = /^unknown host ".*": use a host of TAPEGATE_PUBLIC_URL or TAPEGATE_ALLOWED_HOSTS$/;
+const BY_ORIGIN = /^requests from pages of another origin are not allowed \((Origin|Sec-)/;
+const BY_HOST = /^unknown host ".*": use the host in TAPEGATE_PUBLIC_URL or a host in TAPEGATE_ALLOWED_HOSTS$/;
 /** The headers that a page sends after DNS rebinding. */
 const reboundTo = (Host: string) => ({ Host, Origin: `http://${Host}`, 'Sec-Fetch-Site': 'same-origin' });
 
@@ -219,7 +219,8 @@ test('if each caller must authenticate, any host is accepted', async () => {
 
 test('R145 a request for another host returns 421', async () => {
   const answer = await sendAsIs(app, `${REST}/requests`, { headers: { Host: 'evil.example' } });
-  const message = 'unknown host "evil.example": use a host of TAPEGATE_PUBLIC_URL or TAPEGATE_ALLOWED_HOSTS';
+  const message =
+    'unknown host "evil.example": use the host in TAPEGATE_PUBLIC_URL or a host in TAPEGATE_ALLOWED_HOSTS';
   expect([answer.status, answer.text]).toEqual([421, JSON.stringify([{ error: message, error_msg: message }])]);
 });
 
@@ -227,7 +228,7 @@ test('R144 a request from a page of another origin returns 403 and stores nothin
   const headers = { Origin: EVIL, 'Content-Type': 'text/plain' };
   await whileUnchanged(async () => {
     const answer = await sendAsIs(app, `${REST}/requests`, { method: 'POST', headers, body: request });
-    const message = `pages of another origin are not allowed (Origin: "${EVIL}"): use TAPEGATE_PUBLIC_URL, or list the origin in TAPEGATE_CORS_ORIGINS`;
+    const message = `requests from pages of another origin are not allowed (Origin: "${EVIL}"): use TAPEGATE_PUBLIC_URL, or list the origin in TAPEGATE_CORS_ORIGINS`;
     expect([answer.status, answer.body]).toEqual([403, [{ error: message, error_msg: message }]]);
   });
 });

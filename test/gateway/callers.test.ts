@@ -172,7 +172,7 @@ test('a caller over its limit of simultaneous requests gets 429', async () => {
     const refused = await get(narrow, '/requests');
     expect([refused.headers.get('retry-after'), refused.body]).toEqual([
       '5',
-      errorBody('you already have 3 concurrent requests: try again later'),
+      errorBody('the limit of 3 concurrent requests per caller is reached: try again later'),
     ]);
     expect((await send(narrow, '/health/live')).status).toBe(200);
     return { answers };
@@ -192,7 +192,7 @@ test('streams have their own limits, and release their slots when they end', asy
     return await request(narrow, '/graphql/stream', { headers, signal: leaving.signal });
   };
   expect((await open()).status).toBe(200);
-  const message = 'you already have 3 streams: try again later';
+  const message = 'the limit of 3 streams per caller is reached: try again later';
   const errors = [{ message, extensions: { code: 'TOO_MANY_REQUESTS' } }];
   for (const answer of [await watch('/graphql'), await open()]) {
     expect([answer.status, answer.headers.get('retry-after'), await answer.json()]).toEqual([429, '5', { errors }]);

@@ -178,7 +178,7 @@ test('a token with a missing, wrong or foreign signature is refused', async () =
   const [, , signature] = (await provider.sign(hour)).split('.');
   await expectRefused(`${header}.${changed}.${signature}`, wrongKey);
   const withoutKid = await provider.sign(hour, { kid: undefined });
-  await expectRefused(withoutKid, 'the token does not name its key (kid)');
+  await expectRefused(withoutKid, 'the token has no key id (kid)');
   await expectRefused(await provider.sign(hour, { kid: 'unknown' }), wrongKey);
   await expectRefused(await provider.sign(hour, { typ: 'logout+jwt' }), 'the token is not an access token (typ)');
 });

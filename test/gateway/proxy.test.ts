@@ -69,7 +69,7 @@ test('a request without a user is refused', async () => {
   for (const headers of [{}, { 'X-Remote-User': '' }, { 'X-Remote-User': '(null)' }]) {
     expect((await get(app, '/quota/alice', headers)).status).toBe(401);
   }
-  const message = 'the request has groups (x-remote-groups) but no user (x-remote-user)';
+  const message = 'the request has the header x-remote-groups, but not the header x-remote-user';
   await expectRefused(app, { 'X-Remote-Groups': 'ops' }, message);
 });
 
@@ -97,11 +97,11 @@ test('a verified certificate is the user of its common name, or of the file', as
   expect(await sees(app, certificate('CN=eve'))).toEqual([200, 200]);
   const subjects = ['/DC=org/CN=alice', 'CN=bob,CN=alice', 'O=x', 'O="CN=alice"', 'O=x\\,CN=alice', 'CN=#0c01'];
   for (const subject of subjects) {
-    const message = `the client certificate of ${JSON.stringify(subject)} does not map to a user: it must have exactly one common name`;
+    const message = `the client certificate of ${JSON.stringify(subject)} does not map to a user: the certificate must have exactly one common name`;
     await expectRefused(app, certificate(subject), message);
   }
   for (const verify of ['FAILED:expired', '', 'success', 'GENEROUS']) {
-    const message = 'the client certificate is not verified: x-ssl-client-verify must be SUCCESS';
+    const message = 'the proxy has not verified the client certificate: the header x-ssl-client-verify must be SUCCESS';
     await expectRefused(app, certificate('CN=alice', verify), message);
   }
   const missing = await get(app, '/quota/alice', certificate('', 'NONE'));
@@ -160,7 +160,7 @@ test('behind a proxy that is not listed its headers are refused, not ignored, an
   try {
     expect((await get(other, '/quota/alice')).status).toBe(200);
     for (const name of ['x-remote-user', 'x-ssl-client-s-dn', 'x-ssl-client-verify']) {
-      const message = `the header ${name} is accepted only from a listed proxy, not from 127.0.0.1`;
+      const message = `the header ${name} is accepted only from a proxy in TAPEGATE_PROXY_ADDRESSES, not from 127.0.0.1`;
       await expectRefused(other, { [name]: 'alice' }, message);
     }
     const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
@@ -176,7 +176,7 @@ test('a local program that does not have the secret is no proxy', async () => {
   for (const sent of ['', 'a-secret-of-the-prox', 'another-secret-of-it']) {
     const headers = { 'X-Tapegate-Proxy-Secret': sent, 'X-Remote-User': 'eve', 'X-Forwarded-For': '192.0.2.66' };
     const message =
-      'the header x-remote-user is accepted only from a listed proxy, but the request has no valid x-tapegate-proxy-secret';
+      'the header x-remote-user is accepted only from a proxy in TAPEGATE_PROXY_ADDRESSES, but the request has no valid x-tapegate-proxy-secret';
     await expectRefused(app, headers, message);
   }
   await app.ctx.refusals.settle();
@@ -205,7 +205,7 @@ test('a proxy connects by a socket that only its group can open, which a killed 
   expect(response.statusCode).toBe(200);
   expect((await sendAsIs(near, target, { headers })).status).toBe(401);
   await expect(startBeside(app, { config: { access } })).rejects.toThrow(
-    `cannot listen on ${socketPath} (TAPEGATE_PROXY_ADDRESSES): another process is listening on it`,
+    `cannot listen on ${socketPath} (TAPEGATE_PROXY_ADDRESSES): another process is listening on this socket`,
   );
   await near.close();
   expect(existsSync(socketPath)).toBe(false);

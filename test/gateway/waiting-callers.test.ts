@@ -97,7 +97,7 @@ test('the body of a call that has begun counts after its sender has disconnected
     const second = await send({ url: app.url }, path, { body });
     expect([second.status, second.text]).toEqual([
       429,
-      expect.stringContaining('you already have 1179648 bytes of request bodies'),
+      expect.stringContaining('the limit of 1179648 bytes of request bodies'),
     ]);
   });
 });

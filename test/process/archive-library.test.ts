@@ -42,7 +42,7 @@ test.each([
   [
     'is an empty directory, as where nothing is mounted',
     () => mkdirSync(library),
-    'contains no volumes: it might not be mounted',
+    'contains no volumes: its file system might not be mounted',
     () => readdirSync(library).length > 0,
   ],
 ])(
@@ -108,11 +108,11 @@ test('a first run that fails before it has written anything does not prevent the
 
 test.each([
   ['gone', () => {}, 'does not exist: ENOENT'],
-  ['unmounted', () => mkdirSync(library), 'is a different directory than before: it might not be mounted'],
+  ['unmounted', () => mkdirSync(library), 'is not the same directory as before: its file system might not be mounted'],
   [
     'covered by another one',
     () => mkdirSync(path.join(library, 'TG0001'), { recursive: true }),
-    'is a different directory than before',
+    'is not the same directory as before',
   ],
 ])(
   'files that are archived while the library is %s are not registered, and their sources stay',

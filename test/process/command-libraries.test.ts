@@ -89,11 +89,15 @@ test('a script that cannot be started is reported with a remedy', async () => {
   expect(await mount()).toMatchObject(told('the program does not exist on this host (ENOENT)'));
   writeFileSync(script, '#!/bin/sh\r\nexit 0\r\n', { mode: 0o755 });
   expect(await mount()).toMatchObject(
-    told('the interpreter in its first line does not exist on this host, or its lines end with CR LF (ENOENT)'),
+    told(
+      'the interpreter in the first line of the script does not exist on this host, or the lines of the script end with CR LF (ENOENT)',
+    ),
   );
   chmodSync(script, 0o644);
   expect(await mount()).toMatchObject(
-    told("Tapegate's user may not run it: check its mode and the directories above it (EACCES)"),
+    told(
+      'the user that runs Tapegate has no permission to run the program: check the modes of the program and of its parent directories (EACCES)',
+    ),
   );
   rmSync(root, { recursive: true });
 });

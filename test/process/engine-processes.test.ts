@@ -149,11 +149,11 @@ describe.concurrent('engine processes', () => {
     await recall.open();
     await endLeases(dataDir);
     await restore('/demo/ocean/2023');
-    expect(server.stderr()).toContain('restarting an engine process: it exited with SIGKILL');
+    expect(server.stderr()).toContain('restarting an engine process: the process exited with SIGKILL');
 
     await waitForGone(silent);
     await waitFor('two drives', async () => drives().length === 2);
-    expect(server.stderr()).toContain('restarting an engine process: it sent nothing for 20 s');
+    expect(server.stderr()).toContain('restarting an engine process: the process sent no message for 20 s');
     await waitFor('the drives of the ended processes to be removed', async () => {
       const { drives: known } = await askData<{ drives: { totalCount: number } }>(server, '{ drives { totalCount } }');
       return known.totalCount === 2;

@@ -184,7 +184,7 @@ test('a read that takes too long is aborted', async () => {
       ended.push(String(signal.reason));
     }
   };
-  const message = 'a read from library silo has not finished in 0.05 s';
+  const message = 'a read from library silo did not finish within 0.05 s';
   await expect(readStaged(read, { tapeTimeout: 0.05 })).rejects.toThrow(message);
   expect(new Set(ended)).toEqual(new Set([`Error: ${message}`]));
 });

@@ -91,7 +91,7 @@ test.each<[what: 'stage' | 'poll' | 'release', line: string, problem: string]>([
   const error = (await errorOf(call)) as LibraryError;
   expect(error).toMatchObject({ constructor: LibraryError, errorClass: 'TRANSIENT' });
   expect(error.message).toContain(problem);
-  expect(error.message).toMatch(new RegExp(`^${what}: its answer breaks the protocol: `));
+  expect(error.message).toMatch(new RegExp(`^${what}: the output of the script violates the protocol: `));
 });
 
 test('the exit code of a script counts before its lines', async () => {

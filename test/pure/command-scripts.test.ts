@@ -213,11 +213,13 @@ test('a call that takes longer than its limit is ended', async () => {
   const script = sh('sleep 60');
   const staging = createFetcher('', { stage: script }, { callSeconds: 0.1 });
   const staged = staging.stage([FILE], quiet());
-  await expectFailure(staged, LibraryError, 'TRANSIENT', /^stage: it took longer than 0.1 s$/);
+  await expectFailure(staged, LibraryError, 'TRANSIENT', /^stage: the script did not finish within 0.1 s$/);
   const mounted = createReader('', { mount: script }, { mountSeconds: 0.1 }).mount('V1', 'drive-1', quiet());
-  await expectFailure(mounted, TapeError, 'TRANSIENT', /^mount of "V1": it took longer than 0.1 s$/);
+  await expectFailure(mounted, TapeError, 'TRANSIENT', /^mount of "V1": the script did not finish within 0.1 s$/);
   const volume = await createReader('', { unmount: script }, { unmountSeconds: 0.1 }).mount('V1', 'drive-1', quiet());
-  expect(await errorOf(volume.unmount())).toMatchObject({ message: 'unmount of "V1": it took longer than 0.1 s' });
+  expect(await errorOf(volume.unmount())).toMatchObject({
+    message: 'unmount of "V1": the script did not finish within 0.1 s',
+  });
 });
 
 test('an aborted script ends with all its processes, also those that ignore SIGTERM', async () => {

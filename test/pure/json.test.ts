@@ -36,11 +36,11 @@ test('a text beyond the limits of values, lists or depth is refused, and strings
     problemOf(`["${'[{,'.repeat(1_000_000)}\\"${'['.repeat(200)}", "\\\\"]`),
   ]).toEqual([
     undefined,
-    'it has more than 1000000 values',
+    'the body has more than 1000000 values',
     undefined,
-    'it has more than 10000 lists and objects',
+    'the body has more than 10000 lists and objects',
     undefined,
-    'it is nested too deeply',
+    'the body is nested more than 100 levels deep',
     undefined,
   ]);
 });

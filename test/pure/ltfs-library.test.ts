@@ -98,7 +98,7 @@ describe('a cartridge', () => {
     bench.changeChanger(({ slots }) => {
       slots[2] = { volume: 'MORE' };
     });
-    const says = 'no slot is free for the cartridge V2 in drive 1 of the changer';
+    const says = 'the changer has no free slot for the cartridge V2, which is in drive 1';
     await expectFailure(second.unmount(), LibraryError, 'TRANSIENT', says);
     expect(volumesIn(bench)).toMatchObject({ drives: [null, 'V2'] });
   });
@@ -141,8 +141,8 @@ describe('failures', () => {
       slots[3] = { volume: '?' };
       slots[4] = { volume: 'V1' };
     });
-    await expectFailure(mount(bench.library, 'V3'), TapeError, 'MEDIA', 'V3; 1 cartridges have no known barcode');
-    const twice = 'the changer has several cartridges V1, in slot 1 and slot 5';
+    await expectFailure(mount(bench.library, 'V3'), TapeError, 'MEDIA', 'V3; cartridges without a known barcode: 1');
+    const twice = 'the changer has several cartridges with the barcode V1: in slot 1 and slot 5';
     await expectFailure(mount(bench.library, 'V1'), VolumeError, 'MEDIA', twice);
   });
 

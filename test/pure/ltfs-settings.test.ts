@@ -33,13 +33,16 @@ test.each<[settings: object, message: string | RegExp]>([
   [{ drives: { a: { ...drive, element: -1 } } }, 'drives.a.element must be a whole number from 0 to 9999, not -1'],
   [{ drives: { a: 'x' } }, 'drives.a must be an object, not "x"'],
   [{ drives: { a: { ...drive, mountPoint: 'x' } } }, 'drives.a.mountPoint must be an absolute path, not "x"'],
-  [{ drives: { a: drive, b: { ...drive, device: '/dev/sg4' } } }, 'drives.b.element is "0", the same as for a'],
+  [
+    { drives: { a: drive, b: { ...drive, device: '/dev/sg4' } } },
+    'drives.b.element must not be "0", which the drive a already uses',
+  ],
   [{ root: 'data' }, 'root must be an absolute path, not "data"'],
   [{ commands: { eject: ['mt'] } }, 'commands.eject is not a setting of this library type'],
   [{ commands: { load: 'mtx load' } }, 'commands.load must be a list of strings, not "mtx load"'],
   [
     { commands: { load: ['mtx', '{drive}'] } },
-    'commands.load has no placeholder {drive}; the placeholders are {changer}, ',
+    'commands.load must not contain the placeholder {drive}; valid placeholders: {changer}, ',
   ],
   [
     { commands: { load: ['mtx', 'tag={volume}'] } },

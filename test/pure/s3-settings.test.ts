@@ -59,7 +59,10 @@ test.each<[settings: object, message: string]>([
   [{ fallbackTiers: ['Slow'] }, 'fallbackTiers must be of Expedited, Standard, Bulk, not "Slow"'],
   [{ days: 0 }, 'days must be a whole number from 1 to 3650, not 0'],
   [{ day: 1 }, 'day is not a setting of this library type'],
-  [{ prefixes: ['a/=x'] }, 'prefixes must contain path prefixes, each followed by "=" and a key prefix, not "a/=x"'],
+  [
+    { prefixes: ['a/=x'] },
+    'prefixes must contain entries <path prefix>=<key prefix>, such as /data/=archive/, not "a/=x"',
+  ],
   [{ endpoint: 'https://me:hush@s3.example.org' }, 'endpoint must be an http or https URL without credentials'],
   [{ endpoint: 'ftp://s3.example.org' }, 'endpoint must be an http or https URL'],
   [{ profile: 'tapes' }, 'profile "tapes" is a section of credentialsFile, which is not set'],

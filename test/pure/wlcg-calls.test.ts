@@ -172,12 +172,12 @@ test.each<[string, object, RegExp]>([
     { endpoints: [{ uri: '/api', version: 'v2' }] },
     /reports versions "v2" of the tape API, but Tapegate supports v1$/,
   ],
-  ['no endpoints', { endpoints: null }, /reports no tape API endpoints/],
+  ['no endpoints', { endpoints: null }, /must return a list of tape API endpoints/],
   ['a URI that is none', { endpoints: [{ uri: 'http://[', version: 'v1' }] }, /which is not a URL$/],
   [
     'another origin',
     { endpoints: [{ uri: 'https://other.example.org/api', version: 'v1' }] },
-    /gets the token only if tokenOrigins contains "https:\/\/other.example.org"$/,
+    /receives the token only if tokenOrigins contains "https:\/\/other.example.org"$/,
   ],
 ])('discovery that returns %s fails the call', async (_what, body, message) => {
   const bench = await open('eos');
@@ -214,14 +214,14 @@ test('each call reads the token from its file, which must be private', async () 
   await makeReady(bench, files);
   for (const [text, problem] of [
     ['', 'is empty'],
-    ['two words', 'contains more than one word'],
+    ['two words', 'contains spaces or invalid characters'],
   ]) {
     writeFileSync(tokenFile, text ?? '');
     const error = (await errorOf(bench.library.stage(files, quiet()))) as Error;
     expect(error.message).toBe(`the token file ${tokenFile} ${problem}; it must contain one token`);
   }
   chmodSync(tokenFile, 0o644);
-  const message = `the token file ${tokenFile} cannot be used: every user of this host can read or change it (mode 0644): run chmod o= on it`;
+  const message = `the token file ${tokenFile} cannot be used: every user of this host can read or change the file (mode 0644): run chmod o= on the file`;
   await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', message);
 });
 
@@ -294,7 +294,7 @@ test('a client certificate replaces the token, and its file must be private', as
   const anonymous = bench.open({ certFile: undefined });
   expect(await errorOf(anonymous.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY' });
   chmodSync(secretFile(certFile), 0o644);
-  const says = `cannot be used: every user of this host can read ${secretFile(certFile)}: run chmod o= on it`;
+  const says = `cannot be used: every user of this host can read ${secretFile(certFile)}: run chmod o= on the key file`;
   await expectFailure(bench.open().stage(files, quiet()), LibraryError, 'POLICY', says);
 });
 

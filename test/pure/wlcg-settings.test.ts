@@ -7,7 +7,7 @@ const url = 'https://door.example.org:2880/data';
 
 const URL_PROBLEM = 'must be an http or https URL without credentials or a query';
 const DURATION = 'must be a duration like P2D or PT36H, not';
-const METADATA = 'must be an object with an object for each site, not';
+const METADATA = 'must be an object that maps each site name to an object, not';
 
 test.each<[settings: object, setting: string, problem: string]>([
   [{ url: undefined }, 'url', 'must be given: a single-line string'],

@@ -16,7 +16,7 @@ import type { HeldLease } from './lease.js';
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
   const stale = await readStaleFiles(ctx, lease);
   const failing = new Set(stale.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
-  await callEach(ctx, disks, { copies: stale, failing, what: 'removed' }, (recall) =>
+  await callEach(ctx, disks, { copies: stale, failing, what: 'remove' }, (recall) =>
     removePartial(recall, partialName({ ...lease, ...recall })),
   );
   const count = stale.length - (await endEach(ctx, lease, stale));

@@ -53,7 +53,9 @@ export class LegacyCallers {
     if (endpoint === undefined || !isOpen) return undefined;
     const forwarded = findForwarded(req);
     if (forwarded !== undefined && !isProxied(req)) {
-      throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
+      throw unauthenticated(
+        `requests through a proxy that is not listed in TAPEGATE_PROXY_ADDRESSES must have a token (found: ${forwarded})`,
+      );
     }
     // count the request when the response ends, because the user's name might be in the request body
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));

@@ -92,7 +92,7 @@ export class OidcCallers {
     let issuer: Issuer | undefined;
     try {
       const { kid, typ = 'JWT' } = decodeProtectedHeader(token);
-      if (typeof kid !== 'string') throw invalidToken('the token does not name its key (kid)');
+      if (typeof kid !== 'string') throw invalidToken('the token has no key id (kid)');
       if (!TYPES.test(typ)) throw invalidToken('the token is not an access token (typ)');
       issuer = this.issuers.get(decodeJwt(token).iss ?? '');
     } catch (error) {
@@ -277,8 +277,10 @@ class Issuer {
       if (answer.status === 404) continue;
       if (!answer.ok) throw new Error(`${origin}${path} answers ${answer.status}`);
       const { issuer, jwks_uri: uri } = (await answer.json()) as { issuer?: unknown; jwks_uri?: unknown };
-      if (issuer !== this.url) throw new Error(`its metadata names the issuer ${JSON.stringify(issuer)}`);
-      if (typeof uri !== 'string' || !isTrustworthyUrl(uri)) throw new Error('the address of its keys is not https://');
+      if (issuer !== this.url)
+        throw new Error(`its metadata document contains a different issuer: ${JSON.stringify(issuer)}`);
+      if (typeof uri !== 'string' || !isTrustworthyUrl(uri))
+        throw new Error(`jwks_uri in its metadata document must begin with https://, not ${JSON.stringify(uri)}`);
       this.askedAt = performance.now();
       return createRemoteJWKSet(new URL(uri), {
         timeoutDuration: ANSWER_MS,
@@ -288,7 +290,7 @@ class Issuer {
         cacheMaxAge: Number.POSITIVE_INFINITY,
       });
     }
-    throw new Error('it has no metadata document');
+    throw new Error('the issuer has no metadata document');
   }
 
   private refresh(keys: Keys): void {

@@ -96,7 +96,11 @@ export class OpenResponses {
       await this.endChanged();
     } catch (error) {
       this.haveRightsChanged = true;
-      logFailure(this.ctx.log, error, 'cannot check whether callers are still valid; retrying');
+      logFailure(
+        this.ctx.log,
+        error,
+        'cannot check whether the callers of open streams are still authorized; retrying',
+      );
     }
   }
 

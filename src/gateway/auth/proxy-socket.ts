@@ -42,7 +42,7 @@ async function checkFree(file: string): Promise<void> {
     if (codeOf(error) !== 'ENOENT') throw error;
   });
   if (!found) return;
-  if (!found.isSocket()) throw new Error('the file at this path is not a socket: remove it');
+  if (!found.isSocket()) throw new Error('the file at this path is not a socket: remove the file');
   const client = connect(file);
   try {
     await once(client, 'connect');
@@ -52,7 +52,7 @@ async function checkFree(file: string): Promise<void> {
   } finally {
     client.destroy();
   }
-  throw new Error('another process is listening on it');
+  throw new Error('another process is listening on this socket');
 }
 
 function removeSocket(file: string, ino: number): void {

@@ -21,7 +21,7 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
   const groups = proxyHeaders.groups === undefined ? undefined : readHeader(access, req, proxyHeaders.groups);
   if (user === undefined && groups === undefined) return undefined;
   if (user === undefined)
-    throw unauthenticated(`the request has groups (${proxyHeaders.groups}) but no user (${proxyHeaders.user})`);
+    throw unauthenticated(`the request has the header ${proxyHeaders.groups}, but not the header ${proxyHeaders.user}`);
   const name = checkName(user, `the header ${proxyHeaders.user}`);
   const named = (groups ?? '').split(/[,;]/).map((group) => group.replace(/^ +| +$/g, ''));
   const own = named.filter((group) => group !== '');
@@ -40,7 +40,9 @@ export function readCertificateUser(access: AccessConfig, req: IncomingMessage):
   const verified = readHeader(access, req, proxyHeaders.verified);
   if (subject === undefined || verified === 'NONE') return undefined;
   if (verified !== 'SUCCESS') {
-    throw unauthenticated(`the client certificate is not verified: ${proxyHeaders.verified} must be SUCCESS`);
+    throw unauthenticated(
+      `the proxy has not verified the client certificate: the header ${proxyHeaders.verified} must be SUCCESS`,
+    );
   }
   const name = checkName(userOfSubject(access, subject), 'the client certificate');
   return { name, way: 'certificate', roles: rolesOf(proxyRoles, name, []), groups: [] };
@@ -55,7 +57,7 @@ function userOfSubject(access: AccessConfig, subject: string): string {
     return user;
   }
   throw unauthenticated(
-    `the client certificate of ${quote(subject)} does not map to a user: it must have exactly one common name`,
+    `the client certificate of ${quote(subject)} does not map to a user: the certificate must have exactly one common name`,
   );
 }
 
@@ -79,7 +81,7 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
   if (!isProxied(req)) {
     const reason =
       proxySecret !== undefined ? `but the request has no valid ${SECRET_HEADER}` : `not from ${addressOf(req)}`;
-    throw unauthenticated(`the header ${name} is accepted only from a listed proxy, ${reason}`);
+    throw unauthenticated(`the header ${name} is accepted only from a proxy in TAPEGATE_PROXY_ADDRESSES, ${reason}`);
   }
   if (values.length > 1) throw unauthenticated(`the header ${name} must be sent once, not ${values.length} times`);
   // do not trim the value: any remaining white space is part of the user name

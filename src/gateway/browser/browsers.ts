@@ -55,7 +55,7 @@ function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: R
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
       421,
-      `unknown host ${quote(given)}: use a host of TAPEGATE_PUBLIC_URL or TAPEGATE_ALLOWED_HOSTS`,
+      `unknown host ${quote(given)}: use the host in TAPEGATE_PUBLIC_URL or a host in TAPEGATE_ALLOWED_HOSTS`,
     );
   };
 }
@@ -82,7 +82,7 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
   if (page === undefined || isLinkFollowed(req)) return;
   throw new HttpError(
     403,
-    `pages of another origin are not allowed (${page}): use TAPEGATE_PUBLIC_URL, or list the origin in TAPEGATE_CORS_ORIGINS`,
+    `requests from pages of another origin are not allowed (${page}): use TAPEGATE_PUBLIC_URL, or list the origin in TAPEGATE_CORS_ORIGINS`,
   );
 }
 

@@ -89,9 +89,10 @@ function checkShape(bytes: Buffer): void {
     else if (byte === LIST || byte === OBJECT) [containers, depth] = [containers + 1, depth + 1];
     else if (byte === LIST_END || byte === OBJECT_END) depth--;
     else continue;
-    if (values + containers > MAX_VALUES) throw new SyntaxError(`it has more than ${MAX_VALUES} values`);
-    if (containers > MAX_CONTAINERS) throw new SyntaxError(`it has more than ${MAX_CONTAINERS} lists and objects`);
-    if (depth > MAX_DEPTH) throw new SyntaxError('it is nested too deeply');
+    if (values + containers > MAX_VALUES) throw new SyntaxError(`the body has more than ${MAX_VALUES} values`);
+    if (containers > MAX_CONTAINERS)
+      throw new SyntaxError(`the body has more than ${MAX_CONTAINERS} lists and objects`);
+    if (depth > MAX_DEPTH) throw new SyntaxError(`the body is nested more than ${MAX_DEPTH} levels deep`);
   }
 }
 

@@ -130,7 +130,10 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {
     // the timeout limits the wait for the client, not for the database
-    const timeout = setTimeout(() => req.destroy(new Error(`no data for ${seconds} s`)), seconds * 1000);
+    const timeout = setTimeout(
+      () => req.destroy(new Error(`the client has sent no data for ${seconds} s`)),
+      seconds * 1000,
+    );
     const next = await chunks.next().finally(() => clearTimeout(timeout));
     if (next.done) return;
     yield next.value;

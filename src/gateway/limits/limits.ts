@@ -135,7 +135,11 @@ export class Shares {
     if (release) return release;
     const headers = { 'Retry-After': '5' };
     if ((this.counts.get(caller) ?? 0) + amount > this.most.one) {
-      throw new HttpError(429, `you already have ${this.most.one} ${this.what}: try again later`, headers);
+      throw new HttpError(
+        429,
+        `the limit of ${this.most.one} ${this.what} per caller is reached: try again later`,
+        headers,
+      );
     }
     throw new HttpError(503, `too many ${this.what}: try again later`, headers);
   }

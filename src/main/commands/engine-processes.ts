@@ -37,9 +37,9 @@ export interface EngineReport {
 }
 
 const endings = {
-  failed: 'it cannot start',
+  failed: 'the process cannot start',
   hung: 'a call to a disk or a tape library hangs',
-  stopped: 'it stopped',
+  stopped: 'the process stopped',
 } as const satisfies { [End in EngineEnd]?: string };
 
 export interface EngineProcesses {
@@ -193,8 +193,8 @@ class SupervisedProcess {
     this.heardAt = performance.now();
     this.checkedAt = this.heardAt;
     child.on('message', (report: EngineReport) => this.receive(child, report));
-    child.on('error', (error) => this.lose(child, `it cannot be started: ${error.message}`));
-    child.on('exit', (code, signal) => this.lose(child, `it exited with ${signal ?? code}`));
+    child.on('error', (error) => this.lose(child, `the process cannot be started: ${error.message}`));
+    child.on('exit', (code, signal) => this.lose(child, `the process exited with ${signal ?? code}`));
     this.watch = setInterval(() => this.check(child), CHECK_MS);
     this.watch.unref();
     if (this.isOrdered) this.send(this.order);
@@ -253,7 +253,7 @@ class SupervisedProcess {
     if (now - this.checkedAt > 2 * CHECK_MS) this.heardAt = now;
     this.checkedAt = now;
     const maxMs = this.aliveAt === undefined ? LOAD_MS : SILENT_MS;
-    if (now - this.heardAt > maxMs) this.lose(child, `it sent nothing for ${maxMs / 1000} s`, 'silent');
+    if (now - this.heardAt > maxMs) this.lose(child, `the process sent no message for ${maxMs / 1000} s`, 'silent');
   }
 
   /**

@@ -42,10 +42,10 @@ const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
   HOST, PORT                       address of the gateway (default: 127.0.0.1, 8080)
   TAPEGATE_AUTH                    authentication: token, oidc, proxy, certificate, legacy, open
-  TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  address of the gateway for users, and its other names
+  TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  URL of the gateway for users, and further host names
   TAPEGATE_TLS_CERT, TAPEGATE_TLS_KEY          certificate and key files for https
   DATABASE_URL, DATA_DIR           PostgreSQL server, or directory of an embedded one (default: ./data)
-  DEMO, ENGINE                     "off": start without a demo archive, or without an engine
+  DEMO, ENGINE                     set to "off" to start without a demo archive, or without an engine
   DRIVES                           number of drives of the first library (default: 2)
 Authentication:
   TAPEGATE_OIDC_ISSUER, TAPEGATE_OIDC_AUDIENCE, TAPEGATE_OIDC_CLIENT_ID, TAPEGATE_OIDC_USER_CLAIM,
@@ -63,7 +63,7 @@ Email, webhooks and records:
   SMTP_URL, TAPEGATE_MAIL_FROM, TAPEGATE_MAIL_TO, TAPEGATE_MAIL_RATE, TAPEGATE_EXPIRY_NOTICE_HOURS,
   TAPEGATE_WEBHOOK_HOSTS, TAPEGATE_EVENT_DAYS, TAPEGATE_REQUEST_DAYS, TAPEGATE_AUDIT_DAYS, LOG_LEVEL,
   TAPEGATE_ACCESS_LOG, TAPEGATE_METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
-Other commands use a gateway (TAPEGATE_URL, TAPEGATE_TOKEN) or the database. See docs/reference/commands.md.`;
+Other commands connect to a gateway (TAPEGATE_URL, TAPEGATE_TOKEN) or to the database. See docs/reference/commands.md.`;
 
 interface ProcessParts {
   makes: Makes;
@@ -229,7 +229,7 @@ async function keepHeartbeat(ctx: Context, parts: ProcessParts): Promise<() => P
 
 const OPEN_ACCESS =
   '  access     open to all callers; TAPEGATE_AUTH=token requires tokens, see docs/operators/access.md';
-const NO_ENGINE = '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
+const NO_ENGINE = '  engine     not started; run "tapegate work" on a host that has the tapes and the restore disks';
 
 function announce(
   config: Config,
@@ -254,7 +254,9 @@ function announce(
     ...(isService ? [] : directories),
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
     ...(hasEngine ? [] : [NO_ENGINE]),
-    ...(fence === null ? [] : [`  fenced     ${fence}; Tapegate changes nothing until you run "tapegate takeover"`]),
+    ...(fence === null
+      ? []
+      : [`  fenced     ${fence}; restores, removals and messages are paused until you run "tapegate takeover"`]),
     auth.has('open') ? OPEN_ACCESS : `  access     ${[...auth].join(', ')} (TAPEGATE_AUTH)`,
     '',
   ];

@@ -21,7 +21,7 @@ export async function checkChangedCopies(
 ): Promise<void> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: true, ...page }))) {
     if (stop.aborted) return;
-    const examined = await callEach(ctx, disks, { copies, what: 'checked' }, (copy, tick) =>
+    const examined = await callEach(ctx, disks, { copies, what: 'check' }, (copy, tick) =>
       examineChangedCopy(ctx, copy, tick),
     );
     const pick = (state: State) => examined.flatMap(({ copy, result }) => (result === state ? [copy.fileId] : []));

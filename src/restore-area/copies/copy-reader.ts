@@ -131,7 +131,7 @@ export class CopyReader {
   ): Promise<ClosedCopy | undefined> {
     const { stats, name, isPublic, directory, tick } = found;
     if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isPublicDirectory(directory.path)))) {
-      return { closed: 'private', message: `${name} is not readable by every user of its host` };
+      return { closed: 'private', message: `${name} must be readable by every user of the host, but is not` };
     }
     if (matchesTimes(copy, stats)) return undefined;
     if (matchesRecord(copy, stats) || (await isRenumbered(copy, stats, directory.root))) {

@@ -117,7 +117,7 @@ async function clearRequest(
     const failing = new Set<number>(); // disks on which calls have failed since the page of copies was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
-      const examined = await callEach(ctx, disks, { copies, failing, what: 'checked' }, compareCopy);
+      const examined = await callEach(ctx, disks, { copies, failing, what: 'check' }, compareCopy);
       const pick = (isPicked: (state: CopyState) => boolean) =>
         examined.filter(({ result }) => isPicked(result)).map(({ copy }) => copy);
       const [unchanged, changed] = [pick((state) => state !== 'changed'), pick((state) => state === 'changed')];
@@ -134,7 +134,7 @@ interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /** Ids of failing disks. `callEach` skips these disks, and adds newly failing disks. */
   failing?: Set<number>;
-  /** The verb that completes the log message `a copy or partial file cannot be …`. */
+  /** The verb in the log message `cannot … a copy or partial file`. */
   what: string;
 }
 
@@ -156,7 +156,7 @@ export async function callEach<C extends CopyLocation, T>(
       done.push({ copy, result: await callDisk(disks.calls, copy, (tick) => call(copy, tick)) });
     } catch (error) {
       if ((await disks.blame(copy, error)) !== undefined) failing.add(copy.diskId);
-      else ctx.log.error({ err: error, path: copy.path }, `a copy or partial file cannot be ${what}; retrying later`);
+      else ctx.log.error({ err: error, path: copy.path }, `cannot ${what} a copy or partial file; retrying later`);
     }
   };
   const callAll = async (waiting: Iterable<C>) => {
@@ -188,7 +188,7 @@ async function removeClaimed(
   disks: FailingDisks,
   copies: readonly RecordedCopy[],
 ): Promise<{ gone: RecordedCopy[]; changed: RecordedCopy[] }> {
-  const examined = await callEach(ctx, disks, { copies, what: 'checked' }, recogniseCopy);
+  const examined = await callEach(ctx, disks, { copies, what: 'check' }, recogniseCopy);
   const leaving = await findLeaving(
     ctx,
     examined.map(({ copy }) => copy),
@@ -196,7 +196,7 @@ async function removeClaimed(
   const found = new Map(
     examined.filter(({ copy }) => leaving.has(copy.fileId)).map((each) => [each.copy, each.result]),
   );
-  const removed = await callEach(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (copy) => {
+  const removed = await callEach(ctx, disks, { copies: [...found.keys()], what: 'remove' }, async (copy) => {
     const state = found.get(copy);
     return state !== undefined && state !== 'changed' && (await removeCopy(copy, state));
   });
@@ -218,7 +218,7 @@ async function removeEmptyAfter<C extends CopyLocation>(
 ): Promise<C[]> {
   const directoryOf = (copy: C) => path.join(copy.mountpoint, path.dirname(copy.path));
   const copies = [...new Map(gone.map((copy) => [directoryOf(copy), copy])).values()];
-  const done = await callEach(ctx, disks, { copies, what: 'removed with its directories' }, (copy) =>
+  const done = await callEach(ctx, disks, { copies, what: 'remove the empty directories of' }, (copy) =>
     removeEmptyDirectories(ctx, copy),
   );
   const cleared = new Set(done.map(({ copy }) => directoryOf(copy)));
@@ -268,13 +268,13 @@ async function removeEach<State>(
   all: readonly StaleFile[],
   { examine, remove }: Removing<State>,
 ): Promise<StaleFile[]> {
-  const examined = await callEach(ctx, disks, { copies: all, what: 'checked' }, examine);
+  const examined = await callEach(ctx, disks, { copies: all, what: 'check' }, examine);
   const still = await findStillStale(
     ctx,
     examined.map(({ copy }) => copy),
   );
   const found = new Map(examined.filter(({ copy }) => still.has(copy.id)).map((each) => [each.copy, each.result]));
-  const removed = await callEach(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (stale) =>
+  const removed = await callEach(ctx, disks, { copies: [...found.keys()], what: 'remove' }, async (stale) =>
     remove(stale, found.get(stale) as State, still.get(stale.id)?.isNoted === true),
   );
   return removed.filter(({ result }) => result).map(({ copy }) => copy);

@@ -41,7 +41,7 @@ export async function beginLinks(ctx: Context): Promise<void> {
   const before = changed.before ?? 'none before';
   ctx.log.warn(
     { root: root ?? null, before },
-    'restored files now appear below another directory (TAPEGATE_LINK_ROOT)',
+    'TAPEGATE_LINK_ROOT has changed: the links to restored files are now in another directory',
   );
 }
 

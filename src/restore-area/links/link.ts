@@ -69,7 +69,7 @@ async function makeLinkDirectory(
 ): Promise<string> {
   const { real, missing, dangling } = await resolveDirectory(path.dirname(at));
   if (mountpoints.some((mountpoint) => isBelow(at, mountpoint) || isBelow(`${real}/`, mountpoint))) {
-    throw new InTheWayError(`${at} is in the restore area itself`);
+    throw new InTheWayError(`${at} is on a restore disk, but links must be outside the restore disks`);
   }
   if (dangling !== undefined) throw new InTheWayError(`${dangling} is a dangling link`);
   if (missing.length === 0) return real;
@@ -170,7 +170,7 @@ async function readTrustedLink(dir: string, name: string): Promise<string> {
     const untrusted = findProblem({ directory: dir, root: link }, await handle.stat(), trusted);
     if (!untrusted) return await readlink(entry);
     throw new InTheWayError(
-      `${link} is a link that other users may replace, and Tapegate does not follow it: untrusted directory ${dir}: ${untrusted.problem}`,
+      `Tapegate does not follow the link ${link}, because other users can replace it: untrusted directory ${dir}: ${untrusted.problem}`,
     );
   });
 }

@@ -83,7 +83,9 @@ const stagingSettings = settingsOf({
   poll: script().describe('reports the states of files'),
   fetch: script().describe('prints the bytes of a file'),
   release: script().optional().describe('releases files; without this script, staged files expire'),
-  offsets: flag().default(true).describe('whether `fetch` can begin at any byte; otherwise it prints the whole file'),
+  offsets: flag()
+    .default(true)
+    .describe('whether `fetch` can begin at any byte; if false, `fetch` always prints the whole file'),
   stageBatch: filesOfCall().describe('files per `stage` call'),
   pollBatch: filesOfCall().describe('files per `poll` call'),
   releaseBatch: filesOfCall().describe('files per `release` call'),
@@ -180,7 +182,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
       answer.take(output);
     } catch (error) {
       if (!(error instanceof ProtocolFault)) throw error;
-      throw new LibraryError('TRANSIENT', `${what}: its answer breaks the protocol: ${error.message}`);
+      throw new LibraryError('TRANSIENT', `${what}: the output of the script violates the protocol: ${error.message}`);
     }
     return answer;
   };

@@ -60,7 +60,7 @@ function decode(output: Uint8Array): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(output);
   } catch {
-    throw new ProtocolFault('it is not UTF-8');
+    throw new ProtocolFault('the output is not UTF-8');
   }
 }
 

@@ -60,7 +60,7 @@ export async function runScript(
   signal.throwIfAborted();
   const script = startScript({ ...caller, command: caller.locate(command), ...how });
   const release = stopWith(script, signal);
-  const late = `${what}: it took longer than ${seconds} s`;
+  const late = `${what}: the script did not finish within ${seconds} s`;
   const error = concern === 'all' ? new LibraryError('TRANSIENT', late) : new TapeError('TRANSIENT', late);
   const timer = setTimeout(() => script.stop(error), seconds * 1000);
   try {

@@ -65,9 +65,10 @@ function notStarted(program: string, cause: unknown): LibraryError {
 function whyNotStarted(program: string, cause: unknown): string {
   const code = codeOf(cause);
   if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))
-    return 'the interpreter in its first line does not exist on this host, or its lines end with CR LF (ENOENT)';
+    return 'the interpreter in the first line of the script does not exist on this host, or the lines of the script end with CR LF (ENOENT)';
   if (code === 'ENOENT') return 'the program does not exist on this host (ENOENT)';
-  if (code === 'EACCES') return "Tapegate's user may not run it: check its mode and the directories above it (EACCES)";
+  if (code === 'EACCES')
+    return 'the user that runs Tapegate has no permission to run the program: check the modes of the program and of its parent directories (EACCES)';
   return messageOf(cause);
 }
 

@@ -44,7 +44,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
       const directory = volumeDirectory(root, volume);
       if (!(await isExistingDirectory(directory))) {
         await library.expect(volume);
-        throw new TapeError('MEDIA', `the library has no volume ${volume} (no ${directory})`);
+        throw new TapeError('MEDIA', `the library has no volume ${volume} (the directory ${directory} does not exist)`);
       }
       return {
         read: ({ position }, readSignal) => readFile(library, directory, position, readSignal),
@@ -144,7 +144,10 @@ function readFile(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   if (position === null)
-    throw new TapeError('PERMANENT', `cannot read the file from the volume ${directory}: its position is unknown`);
+    throw new TapeError(
+      'PERMANENT',
+      `cannot read the file from the volume ${directory}: the position of the file is unknown`,
+    );
   const file = path.join(directory, nameOf(position));
   return readFileChunks(file, signal, async (error) => {
     const problem = error instanceof TapeError ? undefined : await findProblem(directory);
@@ -250,7 +253,7 @@ class LibraryDirectory {
     const bits = (mode & 0o7777).toString(8).padStart(4, '0');
     throw new LibraryError(
       'POLICY',
-      `every user may write to ${directory} (mode ${bits}) and replace tape files: run chmod o-w on it before archiving`,
+      `every user may write to ${directory} (mode ${bits}) and replace tape files: run chmod o-w on the directory before archiving`,
     );
   }
 
@@ -266,7 +269,7 @@ class LibraryDirectory {
     if (!this.opened) return;
     const { dev, ino } = await this.identify();
     if (dev === this.opened.dev && ino === this.opened.ino) return;
-    throw new LibraryError('TRANSIENT', `the library ${this.root} is a different directory than before: ${AWAY}`);
+    throw new LibraryError('TRANSIENT', `the library ${this.root} is not the same directory as before: ${AWAY}`);
   }
 
   async makeVolume(directory: string): Promise<void> {
@@ -333,7 +336,7 @@ async function isEmpty(library: Dir): Promise<boolean> {
   return true;
 }
 
-const AWAY = 'it might not be mounted';
+const AWAY = 'its file system might not be mounted';
 const EMPTY = `contains no volumes: ${AWAY}`;
 
 async function syncPath(directory: string): Promise<void> {

@@ -143,7 +143,7 @@ async function* readBody(
   } catch (error) {
     signal.throwIfAborted();
     if (codeOf(error) === 'UND_ERR_BODY_TIMEOUT')
-      throw new SilentServerError(`${name} sent nothing for ${silenceMs / 1000} s`);
+      throw new SilentServerError(`${name} sent no data for ${silenceMs / 1000} s`);
     throw new LibraryError('TRANSIENT', `${name} was interrupted: ${messageOf(error)}`, { cause: error });
   }
 }

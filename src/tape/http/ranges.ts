@@ -81,12 +81,12 @@ export async function* readRange(
     else giveBack(chunk);
   }
   if (expected !== undefined && bytes !== expected) {
-    throw new LibraryError('TRANSIENT', `${reply.name} ended after ${bytes} of ${expected} bytes`);
+    throw new LibraryError('TRANSIENT', `the data from ${reply.name} ended after ${bytes} of ${expected} bytes`);
   }
   if (toSkip > 0n) throw shortFileError(reply, from, bytes);
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
-    const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
+    const text = `the data from ${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
     // the class is MEDIA, because a retry after a TRANSIENT error would continue at the file's end, and so accept the
     // wrong bytes
     throw new TapeError('MEDIA', text);
@@ -133,8 +133,8 @@ function checkVersion(
     isSame ||= key !== 'size';
   }
   if (isSame) return;
-  const text = 'no longer sends the ETag, the Last-Modified or the digest that it sent before';
-  throw new LibraryError('TRANSIENT', `${name} ${text}: the file may have been replaced`);
+  const text = 'the server no longer sends the ETag, Last-Modified header or digest of the first response';
+  throw new LibraryError('TRANSIENT', `cannot check whether ${name} was replaced: ${text}`);
 }
 
 /**
@@ -163,7 +163,7 @@ function endsAt(reply: Reply, from: bigint): boolean {
 }
 
 function shortFileError({ name }: Reply, from: bigint, total: bigint): TapeError {
-  return new TapeError('MEDIA', `cannot read ${name} from byte ${from}: it has ${total} bytes`);
+  return new TapeError('MEDIA', `cannot read ${name} from byte ${from}: the file has ${total} bytes`);
 }
 
 interface Extent {
@@ -192,7 +192,7 @@ function readExtent({ response, name }: Reply, from: bigint): Extent {
   const isWhole = total === '*' || BigInt(last) + 1n === BigInt(total ?? 0);
   const count = BigInt(last) - from + 1n;
   if (!isWhole || (expected !== undefined && expected !== count))
-    throw refuse(`the range ${JSON.stringify(range)} in ${length} bytes`);
+    throw refuse(`the range ${JSON.stringify(range)} with ${length} bytes of data`);
   return { toSkip: 0n, expected: count, total: total === '*' ? undefined : BigInt(last) + 1n };
 }
 

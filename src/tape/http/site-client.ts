@@ -85,10 +85,12 @@ function follow(from: URL, location: string | undefined, { method, count }: { me
   if (location === undefined || !URL.canParse(location, from))
     throw refuse(`to ${quote(location ?? '')}, which is not a URL`);
   const to = new URL(location, from);
-  if (method !== 'GET') throw refuse(`${method} to ${nameOf(to)}, but only GET redirects are followed`);
+  if (method !== 'GET') throw refuse(`${method} to ${nameOf(to)}, but Tapegate follows redirects of GET requests only`);
   if (count > MAX_REDIRECTS) throw refuse(`${count} times, the last time to ${nameOf(to)}`);
   if (to.protocol !== from.protocol && to.protocol !== 'https:') {
-    throw refuse(`from ${from.protocol.slice(0, -1)} to ${nameOf(to)}, which is not followed`);
+    throw refuse(
+      `to ${nameOf(to)}, but Tapegate does not follow redirects from ${from.protocol.slice(0, -1)} to ${to.protocol.slice(0, -1)}`,
+    );
   }
   return to;
 }
@@ -110,7 +112,8 @@ export interface IdentityFiles {
 async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
   try {
     const { mode } = files.key ? await stat(files.key) : { mode: 0 };
-    if ((mode & 0o007) !== 0) throw new Error(`every user of this host can read ${files.key}: run chmod o= on it`);
+    if ((mode & 0o007) !== 0)
+      throw new Error(`every user of this host can read ${files.key}: run chmod o= on the key file`);
     const parts = Object.entries(files).map(async ([part, file]) => [part, await readFile(file)] as const);
     const options: SecureContextOptions = Object.fromEntries(await Promise.all(parts));
     createSecureContext(options);
@@ -134,7 +137,7 @@ const MAX_TOKEN_BYTES = 64 * 1024;
 async function readToken(file: string): Promise<string> {
   const token = await readTokenFile(file);
   if (/^[\x21-\x7e]+$/.test(token)) return token;
-  const problem = token === '' ? 'is empty' : 'contains more than one word';
+  const problem = token === '' ? 'is empty' : 'contains spaces or invalid characters';
   throw new LibraryError('POLICY', `the token file ${file} ${problem}; it must contain one token`);
 }
 
@@ -145,7 +148,7 @@ async function readTokenFile(file: string): Promise<string> {
       const { mode } = await handle.stat();
       if ((mode & 0o007) !== 0) {
         const bits = (mode & 0o7777).toString(8).padStart(4, '0');
-        throw new Error(`every user of this host can read or change it (mode ${bits}): run chmod o= on it`);
+        throw new Error(`every user of this host can read or change the file (mode ${bits}): run chmod o= on the file`);
       }
       const { bytesRead, buffer } = await handle.read(Buffer.alloc(MAX_TOKEN_BYTES), 0, MAX_TOKEN_BYTES, 0);
       return buffer.toString('utf8', 0, bytesRead).trim();

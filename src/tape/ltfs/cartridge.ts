@@ -247,7 +247,7 @@ function explainRoot(name: string, root: string, error: unknown): TapeError {
     );
   }
   if (code === 'EACCES' || code === 'EPERM') {
-    const advice = 'if another user mounts it, use the options -o allow_other, or -o uid= and -o gid=';
+    const advice = 'if another user mounts the cartridge, use the mount options -o allow_other, or -o uid= and -o gid=';
     return new LibraryError('POLICY', `cannot read the cartridge ${name}: ${messageOf(error)} (${advice})`, options);
   }
   return new VolumeError('TRANSIENT', `the cartridge ${name} cannot be read: ${messageOf(error)}`, options);

@@ -151,11 +151,11 @@ export function findVolume(elements: readonly Element[], volume: string): Elemen
   const found = elements.filter((element) => element.volume === volume);
   if (found.length > 1) {
     const places = found.map(describeElement).join(' and ');
-    throw new VolumeError('MEDIA', `the changer has several cartridges ${volume}, in ${places}`);
+    throw new VolumeError('MEDIA', `the changer has several cartridges with the barcode ${volume}: in ${places}`);
   }
   if (found[0]) return found[0];
   const unread = elements.filter(({ isFull, volume: barcode }) => isFull && barcode === undefined).length;
-  const more = unread > 0 ? `; ${unread} cartridges have no known barcode` : '';
+  const more = unread > 0 ? `; cartridges without a known barcode: ${unread}` : '';
   throw new TapeError('MEDIA', `the changer has no cartridge ${volume}${more}`);
 }
 
@@ -186,7 +186,7 @@ export function chooseSlot(elements: readonly Element[], drive: Element): Elemen
   if (slot) return slot;
   throw new LibraryError(
     'TRANSIENT',
-    `no slot is free for the cartridge ${drive.volume ?? ''} in drive ${drive.number} of the changer`,
+    `the changer has no free slot for the cartridge ${drive.volume ?? ''}, which is in drive ${drive.number}`,
   );
 }
 

@@ -158,9 +158,13 @@ export class Drive {
     } catch (error) {
       // an error of the other drive must not count against this drive
       if (!(error instanceof DriveError)) throw error;
-      throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which does not release it: ${error.message}`, {
-        cause: error,
-      });
+      throw new VolumeError(
+        'TRANSIENT',
+        `${where}, ${there.name}, and cannot be unloaded from there: ${error.message}`,
+        {
+          cause: error,
+        },
+      );
     } finally {
       inUse.close();
     }

@@ -15,11 +15,11 @@ const WHOLE = ['volume', 'file'];
  * @param known the placeholders that the command can contain
  */
 function commandOf(usual: string, known: readonly string[]) {
-  const has = `the placeholders are ${known.map((each) => `{${each}}`).join(', ')}`;
+  const has = `valid placeholders: ${known.map((each) => `{${each}}`).join(', ')}`;
   const findFault = (command: readonly string[]): string | undefined => {
     for (const argument of command) {
       for (const [placeholder, name = ''] of argument.matchAll(/\{(\w*)\}/g)) {
-        if (!known.includes(name)) return `has no placeholder ${placeholder}; ${has}`;
+        if (!known.includes(name)) return `must not contain the placeholder ${placeholder}; ${has}`;
         if (WHOLE.includes(name) && argument !== placeholder)
           return `must have ${placeholder} as a separate argument, not in ${quote(argument)}`;
       }
@@ -91,7 +91,7 @@ export const ltfsSettings = settingsOf({
   prefix: directory().default('/').describe('catalogue prefix that corresponds to `root`'),
   locks: file().optional().describe('directory for lock files; default: in the data directory'),
   mountTable: file().default('/proc/self/mountinfo').describe('path of the mount table'),
-  commands: commands.prefault({}).describe('command for each step'),
+  commands: commands.prefault({}).describe('commands that mount and unmount cartridges, by step'),
   seconds: timeLimits.prefault({}).describe('time limit for each step, in seconds'),
 });
 
@@ -105,7 +105,7 @@ function nameDrives(drives: Record<string, z.output<typeof driveSettings>>, ctx:
   for (const [name, drive] of Object.entries(drives)) {
     for (const other of named.values()) {
       for (const part of ['device', 'element', 'mountPoint'] as const) {
-        const message = `is ${quote(String(drive[part]))}, the same as for ${other.name}`;
+        const message = `must not be ${quote(String(drive[part]))}, which the drive ${other.name} already uses`;
         if (drive[part] === other[part]) ctx.addIssue({ code: 'custom', path: [name, part], message });
       }
     }

@@ -208,6 +208,9 @@ async function checkRestored(
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
   // return an error: S3 has no copy, but would reject another restore request too
-  const error = new TapeError('TRANSIENT', `${what}: S3 reports that there is nothing to restore, but has no copy`);
+  const error = new TapeError(
+    'TRANSIENT',
+    `${what}: S3 rejects the restore request as unnecessary, although S3 has no restored copy`,
+  );
   return { path, state: 'failed', error };
 }

@@ -154,7 +154,7 @@ class ObjectRead {
       left -= chunk.length;
       if (left < 0) break;
     }
-    if (left > 0) throw new Error(`the connection ended ${left} bytes before the end`);
+    if (left > 0) throw new Error(`the connection closed ${left} bytes before the end of the response`);
     return chunks;
   }
 

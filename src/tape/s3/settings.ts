@@ -65,7 +65,7 @@ const WAIT_SECONDS: Record<Tier, Wait> = {
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
   if (path !== undefined && key !== undefined) return { path, key };
-  ctx.addIssue(`must contain path prefixes, each followed by "=" and a key prefix, not ${quote(given)}`);
+  ctx.addIssue(`must contain entries <path prefix>=<key prefix>, such as /data/=archive/, not ${quote(given)}`);
   return z.NEVER;
 });
 
@@ -96,17 +96,19 @@ const given = settingsOf({
     .describe('tiers to use, in order of preference, if `tier` is not available'),
   days: integer(1, 3650).default(3).describe('number of days for which restored copies are kept'),
   credentialsFile: secretName().optional().describe('AWS credentials file, readable only by its owner'),
-  profile: text().optional().describe('section of `credentialsFile`; default `default`'),
+  profile: text().optional().describe('section of `credentialsFile`; default: the section `default`'),
   archiveClasses: listOf(text('the name of a storage class', /^[A-Za-z0-9_.-]{1,64}$/))
     .default(['GLACIER', 'DEEP_ARCHIVE'])
     .describe(
-      'storage classes whose objects must be restored before a read; for other objects, Tapegate reads one byte to check',
+      'storage classes whose objects must be restored before a read; for objects of other classes, Tapegate reads one byte to check',
     ),
   pollSeconds: seconds().optional().describe('minimum time between polls; the default depends on the tier'),
   pollSecondsMost: seconds().optional().describe('maximum time between polls'),
-  concurrency: integer(1, 256).default(16).describe('concurrent requests per call'),
-  readParts: integer(1, 32).default(4).describe('concurrent parts per file read'),
-  partMegabytes: integer(1, 256).default(4).describe('size of a part; a reader uses readParts times this much memory'),
+  concurrency: integer(1, 256).default(16).describe('maximum number of concurrent S3 requests for a batch of files'),
+  readParts: integer(1, 32).default(4).describe('number of parts of a file to read concurrently'),
+  partMegabytes: integer(1, 256)
+    .default(4)
+    .describe('size of a part; each file read uses readParts times this much memory'),
   timeoutSeconds: seconds(600).default(60).describe('timeout for a response, and for each read from its body'),
   currency: text('three letters, such as EUR', /^[A-Z]{3}$/)
     .optional()

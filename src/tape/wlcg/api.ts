@@ -261,7 +261,8 @@ class Discovery {
   private choose(text: string): string {
     const where = nameOf(this.settings.discoveryUrl);
     const endpoints = readEndpoints(text);
-    if (!endpoints) throw new LibraryError('TRANSIENT', `${where} reports no tape API endpoints, but ${quote(text)}`);
+    if (!endpoints)
+      throw new LibraryError('TRANSIENT', `${where} must return a list of tape API endpoints, not ${quote(text)}`);
     const found = endpoints.find(({ version }) => VERSION.test(version));
     if (!found) {
       const versions = endpoints.map(({ version }) => quote(version)).join(', ') || 'none';
@@ -279,13 +280,13 @@ class Discovery {
   private check(url: URL): string {
     const where = `${nameOf(this.settings.discoveryUrl)} reports the tape API at ${nameOf(url)}`;
     if (url.protocol !== 'https:' && url.protocol !== this.settings.discoveryUrl.protocol) {
-      throw new LibraryError('POLICY', `${where}, which is not used because it is not https`);
+      throw new LibraryError('POLICY', `${where}, which Tapegate does not use because the scheme is not https`);
     }
     const { token, identity, trusted } = this.settings;
     if ((token || identity.cert) && !trusted.has(url.origin)) {
       throw new LibraryError(
         'POLICY',
-        `${where}, which gets the token only if tokenOrigins contains ${quote(url.origin)}`,
+        `${where}, which receives the token only if tokenOrigins contains ${quote(url.origin)}`,
       );
     }
     return nameOf(url).replace(/\/+$/, '');

@@ -53,7 +53,7 @@ async function explain(
   const text = `${JSON.stringify(file.path)}: ${problem?.text ?? (error as Error).message}`;
   const options = { cause: error };
   const info = await findInfo(api, remote, signal);
-  if (info?.locality === 'TAPE') return new NotReadyError(`${text} (it is on tape only)`, options);
+  if (info?.locality === 'TAPE') return new NotReadyError(`${text} (the file is only on tape)`, options);
   const isThere = info !== undefined && isOnDisk(info, file);
   const failure = info && !isThere ? findFailure(file, info) : undefined;
   if (failure) return new TapeError(failure.errorClass, `${failure.message} (${text})`, options);
@@ -66,7 +66,7 @@ async function explain(
   if (!info)
     return new LibraryError('TRANSIENT', `${text}, and the tape API does not report where the file is`, options);
   if (!isThere) return new TapeError('PERMANENT', text, options);
-  const hint = 'although the tape API reports it on disk: check that url and remotePathPrefix match';
+  const hint = 'although the tape API reports that the file is on disk: check the settings url and remotePathPrefix';
   return new LibraryError('TRANSIENT', `${text}, ${hint}`, options);
 }
 

@@ -67,7 +67,7 @@ const metadata = z.unknown().transform((given, ctx) => {
   ctx.addIssue(
     read.success
       ? `must have at most ${MAX_METADATA} characters, not ${length}`
-      : `must be an object with an object for each site, not ${quote(shown)}`,
+      : `must be an object that maps each site name to an object, not ${quote(shown)}`,
   );
   return z.NEVER;
 });
@@ -85,13 +85,17 @@ const filesOfCall = () => integer(1, 10_000).default(500);
 const given = settingsOf({
   url: safeUrl().describe('URL for file data; Tapegate appends each file path to it'),
   pathPrefix: file().default('/').describe("prefix of this library's paths in the catalogue"),
-  remotePathPrefix: file().optional().describe('prefix of the same paths at the endpoint; default `pathPrefix`'),
+  remotePathPrefix: file()
+    .optional()
+    .describe('prefix of the same paths at the endpoint; default: the value of `pathPrefix`'),
   discoveryUrl: safeUrl()
     .optional()
     .describe('URL of the discovery document of the tape API; default: on the host of `url`'),
   tokenFile: secretName().optional().describe('file that contains a bearer token, read for each call'),
-  tokenOrigins: listOf(origin).default([]).describe('other servers that receive the token and the certificate'),
-  caFile: secretName().optional().describe("certificate authorities in PEM, instead of the system's"),
+  tokenOrigins: listOf(origin)
+    .default([])
+    .describe('other servers to which Tapegate sends the token and the certificate'),
+  caFile: secretName().optional().describe('trusted certificate authorities in PEM; default: those of the system'),
   certFile: secretName().optional().describe('client certificate in PEM'),
   keyFile: secretName().optional().describe('private key of the certificate; default: the key in `certFile`'),
   diskLifetime: text()

@@ -68,7 +68,7 @@ export function describeEmpty(request: ShownRequest): string {
     return `The request contains no files: its paths are not in the catalogue ${describeMatching('')}`;
   }
   if (pattern === '' || countExcluded(request) > 0 || request.hasMoreExcluded) return 'The request contains no files';
-  return `No match: ${describeNoMatch(pattern)}${isOver(state) ? '' : '. Matching files that are added later join the request'}`;
+  return `No match: ${describeNoMatch(pattern)}${isOver(state) ? '' : '. Matching files that are added to the catalogue later are also requested'}`;
 }
 
 export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) {
@@ -80,7 +80,7 @@ export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) 
       <p>
         {count(waiting.files, 'file')}, {formatBytes(waiting.bytes)}
         {queuePosition !== null && `, at position ${queuePosition} in the queue`}.{' '}
-        {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'The end is not known yet.')}
+        {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'It is not known yet when the request will end.')}
       </p>
       <ul>
         {parts.edges.map(({ node }) => (
@@ -95,10 +95,10 @@ export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) 
 
 function PlannedEnd({ end }: { end: NonNullable<NonNullable<ShownRequest['waiting']>['end']> }) {
   const now = useNow();
-  if (isSoon(Date.parse(end.latest), now)) return <>Expected to end in a moment.</>;
+  if (isSoon(Date.parse(end.latest), now)) return <>The request is expected to end in a moment.</>;
   return (
     <>
-      Expected to end <Moment at={end.planned} isFull side="ahead" />; at the earliest{' '}
+      The request is expected to end <Moment at={end.planned} isFull side="ahead" />; at the earliest{' '}
       <Moment at={end.earliest} side="ahead" />, at the latest <Moment at={end.latest} side="ahead" />.
     </>
   );

@@ -45,7 +45,7 @@ export function RequestFiles({ request, states, paging, onStates }: RequestFiles
             ))}
           </select>
         </label>
-        {onDisk.length > 0 && <CopyButton text={onDisk.join('\n')} name="Copy these paths on disk" />}
+        {onDisk.length > 0 && <CopyButton text={onDisk.join('\n')} name="Copy the disk paths of these files" />}
       </div>
       <Table
         label="Files of the request"

@@ -46,7 +46,7 @@ export function OptionFields({ options, onChange }: { options: Options; onChange
           aria-invalid={!isDays(options.days)}
           onInput={(event) => set({ days: event.currentTarget.value.trim() })}
         />
-        {!isDays(options.days) && <strong role="alert">A number up to {MAX_DAYS}</strong>}
+        {!isDays(options.days) && <strong role="alert">Enter a number of days, at most {MAX_DAYS}</strong>}
       </label>
       <label class="check">
         <input type="checkbox" checked={options.isMailed} onChange={() => set({ isMailed: !options.isMailed })} />

@@ -84,7 +84,7 @@ const failureColumns: Column<NonNullable<SiteFailuresQuery['verifications']>['ed
 ];
 
 export const FailuresPage = createSitePage({
-  title: 'Tape copies that could not be confirmed',
+  title: 'Tape copies that could not be verified',
   document: SiteFailuresDocument,
   parts: ['QUEUE'],
   list: ({ verifications }) => verifications,

@@ -107,7 +107,7 @@ export async function finishSignIn(
     if (!providers) return 'The gateway no longer accepts this sign-in method.';
     const answering = here.searchParams.get(ISSUER);
     if (providers.issuers.length > 1 && answering !== pending.issuer)
-      throw new Error(`the response came from ${answering ?? 'an unknown provider'}`);
+      throw new Error(`the response came from another identity provider: ${answering ?? 'an unknown provider'}`);
     store(await exchange(providers, pending, here), pending.isPersistent);
     return undefined;
   } catch (error) {
