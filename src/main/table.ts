@@ -65,7 +65,7 @@ export const commandFiles = {
         'cancel [options] <ids...>': 'End requests and release their files',
         'priority [options] <id> <n>': {
           line: 'Set the priority of a request',
-          help: 'Set the priority of a request. Files of a request with a higher priority are recalled first. The default is 0.',
+          help: 'Set the priority of a request. Tapegate first recalls the files of requests with a higher priority. The default is 0.',
         },
         'release [options] <id>': 'Release some files in a request before the request ends',
         'retry [options] <id>': 'Retry the failed files in a request',
@@ -151,7 +151,7 @@ export const commandFiles = {
           help: 'Suspend a drive, volume, library, disk or user: no new work starts, and running work is stopped.',
         },
         'drain [options] <kind> <name>': {
-          line: 'Suspend an object after its running work finishes',
+          line: 'Suspend a drive, volume, library, disk or user after running work finishes',
           help: 'Suspend a drive, volume, library, disk or user: no new work starts, but running work finishes.',
         },
         'resume [options] <kind> <name>': 'Resume a suspended or draining drive, volume, library, disk or user',
@@ -244,7 +244,7 @@ export const commandFiles = {
       {
         'adopt [options] [source]': {
           line: 'Migrate from django-nla_control',
-          help: 'Copy users, requests, files and restored copies of django-nla_control from its PostgreSQL database (a URL). Both systems can keep running. Repeat the command until you switch to Tapegate.',
+          help: 'Copy users, requests, files and restored copies from the PostgreSQL database of django-nla_control. The source is the URL of this database. Both systems can keep running. Repeat the command until you switch to Tapegate.',
         },
       },
     ],

@@ -95,7 +95,7 @@ export function chooseNext<Queue extends VolumeQueue>(
     if (isBetter) best = { queue: candidate.queue, oldest, yield: candidate.yield };
   }
   const why = isLate
-    ? 'the volume has waited longest, and longer than the limit'
+    ? 'the volume has waited the longest, and its waiting time exceeds the limit'
     : 'the volume yields the most bytes per second';
   return best && { queue: best.queue, reason: `user ${first.user} has had the least drive time; ${why}` };
 }

@@ -233,7 +233,7 @@ export async function ensureMarked(
       // the process that recorded the marker might have died before it created the marker file
       if (markedAs !== null) await placeMarker(disk, markedAs);
     } else if (isUsed && !(await hasAnyCopy(root, copies))) {
-      return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: it might not be mounted (disk add --mark accepts the disk in its current state)`;
+      return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: the disk might not be mounted (disk add --mark accepts the disk in its current state)`;
     } else await markFirst(ctx, disk);
     await probeNames(ctx, id, await rootOf(disk));
     return undefined;

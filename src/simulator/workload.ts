@@ -56,7 +56,7 @@ export function parseTrace(text: string): Arrival[] {
     const numbers = [at, start, size].map((field) => (field?.trim() ? Number(field) : Number.NaN));
     if (!user || !volume || more.length > 0 || numbers.some((n) => !(n >= 0))) {
       throw new Error(
-        `line ${index + 2}: must have the fields ${COLUMNS}, and at, start and size must be at least 0, not ${JSON.stringify(line)}`,
+        `line ${index + 2}: expected ${COLUMNS}, where at, start and size are at least 0, but found ${JSON.stringify(line)}`,
       );
     }
     return { at: numbers[0] as number, user, volume, start: numbers[1] as number, size: numbers[2] as number };

@@ -44,7 +44,7 @@ function reportFailures(diag: DiagAPI, log: Logger): void {
   const report = (message: string) => {
     if (performance.now() - reportedAt < REPORT_MS) return;
     reportedAt = performance.now();
-    log.warn({ reason: message.slice(0, 500) }, 'traces are not sent');
+    log.warn({ reason: message.slice(0, 500) }, 'cannot send traces');
   };
   const none = () => {};
   diag.setLogger({ error: report, warn: report, info: none, debug: none, verbose: none });

@@ -87,7 +87,7 @@ const CONNECTION_TEXTS: Readonly<Record<ConnectionState, string>> = {
   open: '',
   broken: 'The connection to the gateway is lost: this page may be out of date. Reconnecting …',
   intercepted:
-    'Another server responds instead of the gateway: this page may be out of date. Reload the page, because you may have to log in again.',
+    'Another server responds instead of the gateway: this page may be out of date. Reload the page. You may have to log in again.',
 };
 
 function SignedIn({ from }: { from: string }) {

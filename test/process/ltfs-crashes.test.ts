@@ -95,7 +95,7 @@ test('a living engine keeps its drive and its cartridge', async () => {
   await visit.waitForOutput(/read \d+/);
   const other = bench.reopen({ seconds: { lock: 1 } });
   await expect(mount(other, 'V2', 'drive-1')).rejects.toThrow('another process uses drive-1');
-  await expect(mount(other, 'V1', 'drive-2')).rejects.toThrow('drive-1, which another process uses');
+  await expect(mount(other, 'V1', 'drive-2')).rejects.toThrow('(drive-1), which another process uses');
   visit.child.stdin?.end();
   expect(await visit.ended).toMatchObject({ code: 0, stdout: expect.stringContaining('unmounted') });
   await expectVisit(bench, { volume: 'V2', drive: 'drive-1' });

@@ -83,7 +83,7 @@ test("a restore is one trace, which continues the caller's trace, and a missing 
 
   await collector.close();
   await waitForEnd(gateway, await makeRequest(gateway, { quota: 'alice', patterns: '/demo/ocean/2025' }));
-  await waitFor('the log to report it', async () => server.stderr().includes('traces are not sent'));
+  await waitFor('the log to report it', async () => server.stderr().includes('cannot send traces'));
   expect((await stop(server)).code).toBe(0);
 });
 

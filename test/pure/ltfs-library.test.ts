@@ -70,7 +70,7 @@ describe('a cartridge', () => {
     moveToDrive(bench, 1);
     await visit(bench.library, 'V1');
     const mounted = await mount(bench.library, 'V1', 'drive-2');
-    const says = 'the cartridge V1 is in drive 1 of the changer, drive-2, which another process uses';
+    const says = 'the cartridge V1 is in drive 1 of the changer (drive-2), which another process uses';
     await expectFailure(mount(bench.reopen(), 'V1', 'drive-1'), VolumeError, 'TRANSIENT', says);
     expect(await readAll(mounted, 1n)).toEqual(text(1n));
     await mounted.unmount();

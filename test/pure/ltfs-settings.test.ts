@@ -25,8 +25,8 @@ test('a placeholder is replaced by one argument, whatever its value contains', (
 const FIELDS = 'an object that maps the name of each drive to device, element and mountPoint';
 
 test.each<[settings: object, message: string | RegExp]>([
-  [{ changer: undefined }, 'changer must be given: a device, without spaces and commas'],
-  [{ changer: '' }, 'changer must be given: a device, without spaces and commas'],
+  [{ changer: undefined }, 'changer must be given: a device name without spaces or commas'],
+  [{ changer: '' }, 'changer must be given: a device name without spaces or commas'],
   [{ drives: undefined }, `drives must be given: ${FIELDS}`],
   [{ drives: [drive] }, /^drives must be an object .*, not \[/],
   [{ drives: {} }, /^drives must be an object .*, not \{\}/],
@@ -53,7 +53,7 @@ test.each<[settings: object, message: string | RegExp]>([
     'commands.load must begin with the file name of a program in TAPEGATE_LIBRARY_DIR/programs, not "{device}"',
   ],
   [{ commands: { load: ['/bin/sh', '-c', 'id'] } }, 'commands.load must begin with the file name of a program'],
-  [{ changer: 'a b' }, 'changer must be a device, without spaces and commas, not "a b"'],
+  [{ changer: 'a b' }, 'changer must be a device name without spaces or commas, not "a b"'],
   [{ seconds: { mount: 0 } }, 'seconds.mount must be a whole number from 1 to 86400, not 0'],
 ])('settings %j are refused', (settings, message) => {
   expect(() => parseSettings(ltfsSettings, { ...least, ...settings })).toThrow(message);

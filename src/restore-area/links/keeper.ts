@@ -77,7 +77,7 @@ export class LinkKeeper {
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
     await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
-      this.ctx.log.warn({ error: messageOf(error) }, 'cannot create links yet; retrying later');
+      this.ctx.log.warn({ error: messageOf(error) }, 'cannot create links to restored files; retrying later');
     });
   }
 

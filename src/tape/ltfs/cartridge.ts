@@ -242,7 +242,7 @@ function explainRoot(name: string, root: string, error: unknown): TapeError {
   if (code === 'ENOENT' || code === 'ENOTDIR') {
     return new VolumeError(
       'MEDIA',
-      `the cartridge ${name} has no directory ${root}: it might not belong to this library`,
+      `the cartridge ${name} has no directory ${root}: the cartridge might not belong to this library`,
       options,
     );
   }

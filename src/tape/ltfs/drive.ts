@@ -147,7 +147,7 @@ export class Drive {
     if (!there) throw new VolumeError('TRANSIENT', `${where}, a drive that does not belong to this library`);
     const other = new Drive(there, this.shop);
     const inUse = await other.lock(0, signal); // do not wait, because two drives could wait for each other forever
-    if (!inUse) throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which another process uses`);
+    if (!inUse) throw new VolumeError('TRANSIENT', `${where} (${there.name}), which another process uses`);
     try {
       const ltfs = await other.clear(signal);
       try {
@@ -160,7 +160,7 @@ export class Drive {
       if (!(error instanceof DriveError)) throw error;
       throw new VolumeError(
         'TRANSIENT',
-        `${where}, ${there.name}, and cannot be unloaded from there: ${error.message}`,
+        `${where} (${there.name}), and cannot be unloaded from there: ${error.message}`,
         {
           cause: error,
         },

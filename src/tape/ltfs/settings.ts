@@ -64,7 +64,7 @@ const timeLimits = settingsOf({
 });
 
 /** Schema of a device name. Rejects commas, because a comma would end the value of an `ltfs` option. */
-const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]*$/);
+const device = () => text('a device name without spaces or commas', /^[^-\s,][^\s,]*$/);
 
 const driveSettings = settingsOf({
   device: device().describe('device name to pass to `ltfs`'),

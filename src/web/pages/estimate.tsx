@@ -26,7 +26,7 @@ export function EstimateSummary({ estimate }: { estimate: NonNullable<EstimateQu
           <dt>In other requests</dt>
           <dd>
             {count(estimate.filesAlsoRequested, 'file')}, {formatBytes(estimate.bytesAlsoRequested)}: the quota is
-            charged for each request
+            charged separately for each request
           </dd>
         </>
       )}

@@ -24,7 +24,7 @@ const CallerContext = createContext<Caller | undefined>(undefined);
 
 export function useCaller(): Caller {
   const caller = useContext(CallerContext);
-  if (!caller) throw new Error('useCaller must be called inside a CallerGate');
+  if (!caller) throw new Error('useCaller must be called in a component inside a CallerGate');
   return caller;
 }
 
