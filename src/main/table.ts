@@ -168,7 +168,7 @@ export const commandFiles = {
       {
         'status [options]': {
           line: 'Show the running gateways and engines',
-          help: 'Show the running gateways and engines, with their hosts, versions and database lag. For operators.',
+          help: 'Show the running gateways and engines, with their hosts, their versions and their lag behind the event feed. For operators.',
         },
         'mail [options]': 'List unsent emails, and why they are waiting',
         'legacy [options]': {

@@ -60,16 +60,20 @@ export function findProblem(
   const at = { directory, isWholeDisk: isAbove || directory === root };
   if (!trusted.users.has(uid)) {
     const remedy = 'change its owner to root or to the user that runs Tapegate (chown)';
-    return { ...at, problem: `it belongs to user ${uid}`, remedy };
+    return { ...at, problem: `the directory belongs to user ${uid}`, remedy };
   }
   if (isAbove && (mode & 0o1000) !== 0) return undefined;
   const bits = `mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`;
   if ((mode & 0o002) !== 0) {
-    return { ...at, problem: `every user may write to it (${bits})`, remedy: 'remove this permission (chmod o-w)' };
+    return {
+      ...at,
+      problem: `every user may write to the directory (${bits})`,
+      remedy: 'remove this permission (chmod o-w)',
+    };
   }
   if ((mode & 0o020) === 0 || gid === trusted.group || trusted.users.has(gid)) return undefined;
   const remedy = 'remove this permission (chmod g-w), or set TAPEGATE_RESTORE_GROUP to this group';
-  return { ...at, problem: `group ${gid} may write to it (${bits})`, remedy };
+  return { ...at, problem: `group ${gid} may write to the directory (${bits})`, remedy };
 }
 
 /**

@@ -122,7 +122,7 @@ test('a link of a directory is followed only if no other user may replace it', a
   symlinkSync('../own', at('shared/current'));
   await make(at('shared/current/f'));
   for (const [mode, problem] of [
-    [0o777, 'every user may write to it (mode 0777)'],
+    [0o777, 'every user may write to the directory (mode 0777)'],
     [0o1777, undefined],
   ] as const) {
     chmodSync(at('shared'), mode);

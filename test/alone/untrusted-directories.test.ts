@@ -85,9 +85,14 @@ const changes: [what: string, change: (directory: string) => void, isAllowed: bo
     'all users may write in',
     (directory) => chmodSync(directory, 0o777),
     true,
-    'every user may write to it (mode 0777)',
+    'every user may write to the directory (mode 0777)',
   ],
-  ['has the sticky bit', (directory) => chmodSync(directory, 0o1777), true, 'every user may write to it (mode 1777)'],
+  [
+    'has the sticky bit',
+    (directory) => chmodSync(directory, 0o1777),
+    true,
+    'every user may write to the directory (mode 1777)',
+  ],
   [
     'a group may write in',
     (directory) => {
@@ -95,9 +100,9 @@ const changes: [what: string, change: (directory: string) => void, isAllowed: bo
       chmodSync(directory, 0o775);
     },
     isRoot,
-    `group ${UNPRIVILEGED_UID} may write to it (mode 0775)`,
+    `group ${UNPRIVILEGED_UID} may write to the directory (mode 0775)`,
   ],
-  ['belongs to another user', giveToUnprivilegedUser, isRoot, `it belongs to user ${UNPRIVILEGED_UID}`],
+  ['belongs to another user', giveToUnprivilegedUser, isRoot, `the directory belongs to user ${UNPRIVILEGED_UID}`],
 ];
 const possible = changes.filter(([, , isAllowed]) => isAllowed);
 
@@ -140,7 +145,7 @@ test('a restore disk below a directory that all users may write in is suspended'
   const { id } = await request('/above/file');
   const reason = await withEngine(app, library, () => waitFor('the disk to be suspended', readReason));
   chmodSync(app.dataDir, 0o755);
-  expect(reason).toContain(`untrusted directory ${app.dataDir}: every user may write to it (mode 0777)`);
+  expect(reason).toContain(`untrusted directory ${app.dataDir}: every user may write to the directory (mode 0777)`);
   await resume(app.ctx, { kind: 'DISK', name: app.restoreDir });
   await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
 });
@@ -230,7 +235,7 @@ test('the doctor reports untrusted directories, and what to do', async () => {
   chmodSync(app.restoreDir, 0o755);
   rmdirSync(kept);
   const says = (directory: string) =>
-    `untrusted directory ${directory}: every user may write to it (mode 0777); remove this permission (chmod o-w)`;
+    `untrusted directory ${directory}: every user may write to the directory (mode 0777); remove this permission (chmod o-w)`;
   expect(findings.filter((finding) => /^(disk|directory)-open.*(anybodys|restore):/.test(finding))).toEqual([
     `disk-open ${app.restoreDir}: ${says(app.restoreDir)}`,
     `directory-open ${kept}: ${says(kept)}`,

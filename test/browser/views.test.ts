@@ -54,7 +54,7 @@ const userViews: View[] = [
   ['#/', '6 files'],
   ['#/files?match=%2Farchive', 'all files with "/archive" in their path'],
   ['#/requests', '2 requests'],
-  ['#/requests/1', 'Paths not yet included'],
+  ['#/requests/1', 'Paths not yet in the request'],
   ['#/requests/99', 'Request 99 does not exist, or you are not allowed to see it.'],
   ['#/quotas', 'alice'],
   ['#/quotas/alice', 'Requests of this quota'],

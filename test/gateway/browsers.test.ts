@@ -228,7 +228,7 @@ test('R144 a request from a page of another origin returns 403 and stores nothin
   const headers = { Origin: EVIL, 'Content-Type': 'text/plain' };
   await whileUnchanged(async () => {
     const answer = await sendAsIs(app, `${REST}/requests`, { method: 'POST', headers, body: request });
-    const message = `requests from pages of another origin are not allowed (Origin: "${EVIL}"): use TAPEGATE_PUBLIC_URL, or list the origin in TAPEGATE_CORS_ORIGINS`;
+    const message = `requests from pages of another origin are not allowed (Origin: "${EVIL}"): use the URL in TAPEGATE_PUBLIC_URL, or add the origin to TAPEGATE_CORS_ORIGINS`;
     expect([answer.status, answer.body]).toEqual([403, [{ error: message, error_msg: message }]]);
   });
 });

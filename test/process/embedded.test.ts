@@ -440,7 +440,7 @@ test('a warning reports a DATA_DIR in which others may write', async () => {
   };
   const says = 'another user can replace the database and the tapes in DATA_DIR';
   expect(await warned(0o755)).toBe('');
-  expect(await warned(0o777)).toContain(`${says}: DATA_DIR: every user may write to it (mode 0777)`);
+  expect(await warned(0o777)).toContain(`${says}: DATA_DIR: every user may write to the directory (mode 0777)`);
   await database.drop();
 });
 

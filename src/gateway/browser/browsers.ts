@@ -82,7 +82,7 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
   if (page === undefined || isLinkFollowed(req)) return;
   throw new HttpError(
     403,
-    `requests from pages of another origin are not allowed (${page}): use TAPEGATE_PUBLIC_URL, or list the origin in TAPEGATE_CORS_ORIGINS`,
+    `requests from pages of another origin are not allowed (${page}): use the URL in TAPEGATE_PUBLIC_URL, or add the origin to TAPEGATE_CORS_ORIGINS`,
   );
 }
 

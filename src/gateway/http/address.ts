@@ -21,7 +21,7 @@ const origins = new WeakMap<IncomingMessage, Origin>();
 
 function originOf(req: IncomingMessage): Origin {
   const origin = origins.get(req);
-  if (!origin) throw new Error('the address of the request was not recorded');
+  if (!origin) throw new Error('the client address of the request was not recorded');
   return origin;
 }
 

@@ -103,5 +103,8 @@ function readError(path: string, { class: given, message }: Record<string, unkno
   if (!errorClass)
     throw new ProtocolFault(`"class" of ${quote(path)} must be one of ${CLASSES.join(', ')}, not ${show(given)}`);
   const text = typeof message === 'string' ? oneLine(message, 1000).trim() : '';
-  return new TapeError(errorClass, text === '' ? `the library does not have ${quote(path)}, and gave no reason` : text);
+  return new TapeError(
+    errorClass,
+    text === '' ? `the library reported a failure of ${quote(path)} without a reason` : text,
+  );
 }

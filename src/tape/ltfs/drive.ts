@@ -184,7 +184,7 @@ export class Drive {
     if (await this.isMounted()) return;
     throw new DriveError(
       'POLICY',
-      `nothing is mounted at ${mountPoint}, although ${name} reported that it mounted ${volume}`,
+      `nothing is mounted at ${mountPoint}, although the command that mounts ${volume} in ${name} succeeded`,
     );
   }
 }

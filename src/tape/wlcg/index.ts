@@ -223,7 +223,7 @@ function toRefusedStates(
   const errorClass = hasTaken ? 'PERMANENT' : 'TRANSIENT';
   return [...refused].flatMap(([remote, { message }]) =>
     (byRemote.get(remote) ?? []).map(({ path }): FileState => {
-      const error = new TapeError(errorClass, `${JSON.stringify(path)} was not accepted: ${message}`);
+      const error = new TapeError(errorClass, `the library did not accept ${JSON.stringify(path)}: ${message}`);
       return { path, state: 'failed', error };
     }),
   );

@@ -44,7 +44,7 @@ export function EstimateSummary({ estimate }: { estimate: NonNullable<EstimateQu
         {formatBytes(estimate.quotaUsedAfter)} of {formatBytes(estimate.quotaSize)}
         {!estimate.isEnough && <strong>: exceeds the quota</strong>}
       </dd>
-      <dt>Expected end</dt>
+      <dt>Expected end of the request</dt>
       <dd>
         {end ? <ExpectedEnd {...end} /> : (estimate.endUnknown ?? 'Unknown')}
         {!estimate.hasRoom && <strong> The restore disks have no room for these files now.</strong>}

@@ -115,7 +115,9 @@ export function ExcludedPaths({ request }: { request: ShownRequest }) {
   if (paths.length === 0) return null;
   return (
     <section aria-labelledby="left-out">
-      <h2 id="left-out">{isOver(request.state) ? 'Paths never included' : 'Paths not yet included'}</h2>
+      <h2 id="left-out">
+        {isOver(request.state) ? 'Paths that were never in the request' : 'Paths not yet in the request'}
+      </h2>
       <ul>
         {paths.map(({ path, reason }) => (
           <li key={path}>
