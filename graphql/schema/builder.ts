@@ -32,8 +32,8 @@ export const MAX_PAGE_SIZE = 1000;
 const SIZES = `Default ${PAGE_SIZE}, maximum ${MAX_PAGE_SIZE}.`;
 const PAGE_CURSOR = {
   start:
-    "The cursor of the first item on the page. For an empty page, the query's `after` or `before` argument, or null if the query has neither.",
-  end: "The cursor of the last item on the page. For an empty page, the query's `after` or `before` argument, or null if the query has neither.",
+    "The cursor of the first item on the page. If the page is empty, the value is the query's `after` or `before` argument, or null if the query has neither argument.",
+  end: "The cursor of the last item on the page. If the page is empty, the value is the query's `after` or `before` argument, or null if the query has neither argument.",
 };
 
 export const builder = new SchemaBuilder<SchemaTypes>({
@@ -49,7 +49,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   },
   relay: {
     nodeTypeOptions: { description: 'An object with a global ID.' },
-    idFieldOptions: { description: 'The global ID, for `node(id)` and client caches.' },
+    idFieldOptions: { description: 'The global ID. Clients can pass it to the query `node`, and use it as a cache key.' },
     pageInfoTypeOptions: {
       description: 'The cursors of a page, and whether more items may precede or follow the page.',
     },
@@ -66,18 +66,18 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     nodeFieldOptions: { description: 'The item.' },
     cursorFieldOptions: {
       description:
-        "The item's cursor, which can be passed as `after` or `before`. The cursor stays valid when the item leaves the list.",
+        "The item's cursor, which can be passed as `after` or `before`. The cursor stays valid even if the item is removed from the list.",
     },
     firstArgOptions: {
-      description: `Returns the first n items, from the beginning or after the \`after\` cursor. ${SIZES}`,
+      description: `Returns the first n items of the list, or the first n items after the \`after\` cursor. ${SIZES}`,
     },
-    lastArgOptions: { description: `Returns the last n items, from the end or before the \`before\` cursor. ${SIZES}` },
+    lastArgOptions: { description: `Returns the last n items of the list, or the last n items before the \`before\` cursor. ${SIZES}` },
     afterArgOptions: { description: 'Returns the items after this cursor.' },
     beforeArgOptions: { description: 'Returns the items before this cursor.' },
     nodesQueryOptions: false,
     decodeGlobalID: readGlobalId,
     nodeQueryOptions: {
-      description: 'Returns an object by its global ID, or null if it does not exist.',
+      description: 'Returns the object with the given global ID, or null if the object does not exist.',
       args: { id: { description: "The object's global ID." } },
       resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, id)) ? load(id) : null),
     },
@@ -144,7 +144,7 @@ function isSerial({ typename, id }: NodeId): boolean {
 builder.scalarType('BigInt', {
   specifiedByURL: 'https://www.w3.org/TR/xmlschema11-2/#long',
   description:
-    'A signed 64-bit integer. Returned as a string of decimal digits, because JavaScript numbers are exact only up to 2^53. Accepts a string, a number up to 2^53, or an integer literal in a GraphQL document.',
+    'A signed 64-bit integer. Tapegate returns the value as a string of decimal digits, because JavaScript numbers are exact only up to 2^53. Accepts a string of decimal digits, a JSON number below 2^53, or an integer literal in a GraphQL document.',
   serialize: (value) => String(parseInteger(value)),
   parseValue: parseInteger,
   parseLiteral: (node) => parseInteger(node.kind === Kind.INT || node.kind === Kind.STRING ? node.value : node.kind),
@@ -154,7 +154,7 @@ function parseInteger(value: unknown): bigint {
   if (typeof value === 'bigint') return value;
   if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value);
   if (Number.isInteger(value)) {
-    throw new GraphQLError('BigInt beyond 2^53 must be a string, because JSON numbers of that size are rounded');
+    throw new GraphQLError('BigInt beyond 2^53 must be a string, because JSON parsers round larger numbers');
   }
   if (typeof value === 'string' && /^-?\d{1,19}$/.test(value)) return BigInt(value);
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
@@ -169,7 +169,7 @@ function show(value: unknown): string {
 builder.scalarType('DateTime', {
   specifiedByURL: 'https://www.rfc-editor.org/rfc/rfc3339',
   description:
-    'An RFC 3339 date and time. Returned in UTC, with six fractional digits unless all of them are zero: `2026-11-20T08:13:39.613601Z`. Accepts any time zone and up to six fractional digits. A value without a time zone is in UTC. A date alone means midnight UTC.',
+    'An RFC 3339 date and time. Tapegate returns times in UTC, with six fractional digits unless all of them are zero, such as `2026-11-20T08:13:39.613601Z`. Accepts any time zone and up to six fractional digits. A time without a time zone is interpreted as UTC, and a date without a time as midnight UTC.',
   serialize: (value) => `${value}Z`,
   parseValue: readTime,
   parseLiteral: (node: ValueNode) => readTime(node.kind === Kind.STRING ? node.value : node.kind),
@@ -179,7 +179,7 @@ function readTime(value: unknown): string {
   const time = typeof value === 'string' ? parseZonedTime(value) : undefined;
   if (time !== undefined) return time;
   throw new GraphQLError(
-    `DateTime must be a date YYYY-MM-DD or a date-time YYYY-MM-DDTHH:MM:SS[.ffffff], UTC or with a zone (Z, ±HH:MM), not ${show(value)}`,
+    `DateTime must be a date (YYYY-MM-DD) or a date and time (YYYY-MM-DDTHH:MM:SS[.ffffff]), optionally with a time zone (Z or ±HH:MM), not ${show(value)}`,
   );
 }
 

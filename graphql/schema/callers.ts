@@ -22,7 +22,7 @@ import {
 import { isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
-  description: 'The caller of an operation, and how it was authenticated.',
+  description: 'The caller of an operation, and how the caller was authenticated.',
   fields: (t) => ({
     name: t.exposeString('name', {
       description: 'The name of the caller, or `anybody` if the site does not require authentication.',
@@ -33,7 +33,7 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
     }),
     roles: t.exposeStringList('roles', { description: "The caller's roles, such as `user`." }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
-      description: 'Whether the caller may only read, regardless of its roles.',
+      description: 'Whether the caller may only read, even if its roles allow changes.',
     }),
     defaultQuota: t.string({
       ...nullable(
@@ -51,7 +51,7 @@ const RoleType = builder.enumType('TokenRole', {
     USER: "Allows the client to act as the user with the token's name.",
     VIEWER: 'Allows the client to read everything, but not to change anything.',
     OPERATOR: 'Full access.',
-    SERVICE: "Allows the client to act for the users in the token's `quotas`.",
+    SERVICE: "Allows the client to act on behalf of the users listed in the token's `quotas`.",
   }),
 });
 
@@ -61,9 +61,9 @@ const TokenType = builder.objectRef<Token>('Token').implement({
     tokenId: t.exposeInt('id', { description: "The token's id, which `revokeToken` requires." }),
     name: t.exposeString('name', { description: 'The name of the user, service, viewer or operator.' }),
     role: t.expose('role', { type: RoleType, description: 'The role that the token grants.' }),
-    quotas: t.exposeStringList('quotas', { description: 'For a service, the users for whom it acts.' }),
+    quotas: t.exposeStringList('quotas', { description: 'For a service token, the users on whose behalf the service may act.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
-      description: 'Whether the token may only read, regardless of its role.',
+      description: 'Whether the token allows only read access, even if its role allows changes.',
     }),
     note: t.exposeString('note', { description: 'A note for operators. May be empty.' }),
     madeAt: t.expose('madeAt', time('When the token was created.')),
@@ -96,17 +96,17 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
       description: 'The name of the user, service, viewer or operator. Must not contain colons.',
     }),
     role: t.field({ type: RoleType, required: true, description: 'The role that the token grants.' }),
-    quotas: t.stringList({ description: 'For a service, the users for whom it acts. At least one.' }),
-    isReadOnly: t.boolean({ description: 'Whether the token may only read, regardless of its role.' }),
+    quotas: t.stringList({ description: 'For a service token, the users on whose behalf the service may act. At least one user.' }),
+    isReadOnly: t.boolean({ description: 'Whether the token allows only read access, even if its role allows changes.' }),
     note: t.string({ description: 'A note for operators.' }),
-    expiresAt: t.field(time('When the token expires. By default it does not expire.')),
+    expiresAt: t.field(time('When the token expires. By default, the token does not expire.')),
   }),
 });
 
 builder.mutationFields((t) => ({
   createToken: t.field({
     type: CreatedToken,
-    description: 'Creates an API token and returns its secret once.',
+    description: 'Creates an API token and returns its secret. The secret cannot be retrieved later.',
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: { input: t.arg({ type: CreateTokenInput, required: true, description: 'The token to create.' }) },
     resolve: (_root, { input }, ctx) => createToken(ctx, input),
@@ -114,7 +114,7 @@ builder.mutationFields((t) => ({
   revokeToken: t.field({
     type: TokenType,
     description:
-      'Revokes a token. Open connections that use the token end within 5 s. Revoking the token again changes nothing.',
+      'Revokes a token. Within 5 s, Tapegate closes all open connections that use the token. Revoking the token again changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: "The token's `tokenId`." }) },
     resolve: (_root, { id }, ctx) => revokeToken(ctx, id),
@@ -130,7 +130,7 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
       description: "The caller's address. Empty if there were too many addresses to count separately.",
     }),
     user: t.exposeString('user', {
-      description: 'The user whose quota the calls named. Empty if they named no user or an unknown user.',
+      description: 'The user whose quota the calls named. Empty if the calls named no user, or a user without a quota.',
     }),
     uses: t.expose(
       'uses',
@@ -149,18 +149,18 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
 const KindType = builder.enumType('AuditKind', {
   description: 'The type of object that an audit entry is about.',
   values: describeValues<AuditKind>({
-    REQUEST: 'A request, by `requestId`.',
-    QUOTA: 'A quota, by user.',
-    USER: 'A user, by name.',
-    TOKEN: 'An API token, by id.',
+    REQUEST: 'A request, identified by its `requestId`.',
+    QUOTA: 'A quota, identified by its user.',
+    USER: 'A user, identified by name.',
+    TOKEN: 'An API token, identified by its id.',
     FILES: 'Files that match a pattern.',
-    VOLUME: 'A volume, by name.',
-    DRIVE: 'A drive, by name.',
-    LIBRARY: 'A library, by name.',
-    DISK: 'A restore disk, by mount point.',
+    VOLUME: 'A volume, identified by name.',
+    DRIVE: 'A drive, identified by name.',
+    LIBRARY: 'A library, identified by name.',
+    DISK: 'A restore disk, identified by its mount point.',
     CATALOGUE: 'The catalogue, changed by an import or by archiving a prefix.',
     RULE: 'A path rule.',
-    WEBHOOK: 'A webhook, by id.',
+    WEBHOOK: 'A webhook, identified by its id.',
     CLOCK: 'The database clock.',
     NONE: 'The service as a whole, or an unknown object.',
   }),
@@ -176,12 +176,12 @@ const AuditType = builder.prismaObject('Audit', {
     }),
     way: t.exposeString('way', {
       description:
-        'How the caller was authenticated, such as `token`. `system` is Tapegate itself; `unknown` is an unauthenticated caller.',
+        'How the caller was authenticated, such as `token`. `system` means that Tapegate itself was the caller. `unknown` means that the caller was not authenticated.',
     }),
     tokenId: t.exposeInt('tokenId', nullable("The id of the caller's API token.")),
     address: t.exposeString(
       'address',
-      nullable("The caller's network address. For a command, the host on which it ran."),
+      nullable("The caller's network address. For a command, the host on which the command ran."),
     ),
     operation: t.exposeString('operation', { description: 'The operation, such as `createRequest`.' }),
     objectKind: t.field({
@@ -195,10 +195,10 @@ const AuditType = builder.prismaObject('Audit', {
       resolve: ({ given }) => JSON.stringify(given),
     }),
     result: t.exposeString('result', {
-      description: 'The result: `DONE`; `BEGUN` if a long operation has started; or the code of the error.',
+      description: 'The result: `DONE` if the operation succeeded, `BEGUN` if a long operation has started, or the error code if the operation failed.',
     }),
     count: t.exposeInt('count', {
-      description: 'The number of occurrences. Similar rejections within a minute share one entry.',
+      description: 'The number of occurrences that this entry represents. Similar rejections within a minute share one entry.',
     }),
   }),
 });
@@ -207,7 +207,7 @@ builder.queryFields((t) => ({
   caller: t.field({
     type: CallerType,
     description:
-      'Returns the caller of this query. If the query contains a token, checks the token even if the site does not require authentication.',
+      'Returns the caller of this query. If the caller sends a token, Tapegate checks the token even if the site does not require authentication.',
     resolve: (_root, _args, ctx) => showCaller(ctx),
   }),
   tokens: t.connection(
@@ -240,7 +240,7 @@ builder.queryFields((t) => ({
       complexity: pageComplexity,
       args: {
         who: t.arg.string({ description: "Filters by the caller's name." }),
-        operation: t.arg.string({ description: 'Filters by operation. An unknown operation is an error.' }),
+        operation: t.arg.string({ description: 'Filters by operation. Fails if the operation is unknown.' }),
         objectKind: t.arg({ type: KindType, description: 'Filters by object type.' }),
         object: t.arg.string({ description: "Filters by the object's exact id or name." }),
         since: t.arg(time('Returns only entries at or after this time.')),

@@ -29,23 +29,23 @@ const ComparisonType = builder.objectRef<ComparisonProgress>('DiskComparison').i
 export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
   id: { field: 'id' },
   nullable: true,
-  description: 'A restore disk: a mount point that receives recalled files.',
+  description: 'A restore disk: a mount point below which Tapegate stores recalled files.',
   fields: (t) => ({
     mountpoint: t.exposeString('mountpoint', {
       description: "The absolute mount point. A copy's path is the mount point followed by the file's logical path.",
     }),
     size: t.expose('size', bigInt('The number of bytes that Tapegate may use on the disk.')),
-    used: t.expose('used', bigInt('The total size of the copies on the disk in bytes.')),
-    reserved: t.expose('reserved', bigInt('The bytes reserved for active recalls.')),
+    used: t.expose('used', bigInt('The total size in bytes of the copies on the disk.')),
+    reserved: t.expose('reserved', bigInt('The number of bytes reserved for active recalls.')),
     free: t.field({
       ...bigIntOrNull(
-        "The free bytes of the disk's file system, including bytes that Tapegate may not use. If several engines measured them in the last minute, the lowest value. Null if unknown.",
+        "The number of free bytes in the disk's file system, including bytes that Tapegate may not use. If several engines measured the number in the last minute, this is the lowest value. Null if unknown.",
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.free,
     }),
     problem: t.string({
       ...nullable(
-        "A description of the disk's problem: recent failures, why the disk was suspended, or that the disk is full. Null if the disk has no problem.",
+        "A description of the disk's problem, such as recent failures, the reason for a suspension, or a full disk. Null if the disk has no problem.",
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
@@ -93,7 +93,7 @@ const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
 });
 
 const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement({
-  description: 'A removed restore disk. Its files and its marker file stay on disk.',
+  description: 'A removed restore disk. Tapegate does not delete any files from the disk, including the marker file.',
   fields: (t) => ({
     id: t.globalID({
       description: "The disk's former global ID.",
@@ -101,11 +101,11 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
     }),
     mountpoint: t.exposeString('mountpoint', { description: 'The mount point.' }),
     size: t.expose('size', bigInt('The number of bytes that Tapegate may use on the disk.')),
-    used: t.expose('used', bigInt('The total size of the copies on the disk in bytes.')),
-    reserved: t.expose('reserved', bigInt('The bytes that were reserved for recalls.')),
+    used: t.expose('used', bigInt('The total size in bytes of the copies on the disk.')),
+    reserved: t.expose('reserved', bigInt('The number of bytes that were reserved for recalls.')),
     stalePartialFiles: t.exposeStringList('stalePartialFiles', {
       description:
-        'Logical paths of complete or partial files that may remain on the disk. Tapegate could not check the disk because the disk was failing. At most 100.',
+        'The logical paths of up to 100 complete or partial files that may remain on the disk. Empty unless the disk was failing, so that Tapegate could not remove the files.',
     }),
   }),
 });
@@ -114,7 +114,7 @@ builder.mutationFields((t) => ({
   resizeDisk: t.prismaField({
     type: 'RestoreDisk',
     description:
-      'Changes how many bytes Tapegate may use on a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts it.',
+      'Changes how many bytes Tapegate may use on a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts the disk.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: {
       input: t.arg({
@@ -130,7 +130,7 @@ builder.mutationFields((t) => ({
   }),
   removeDisk: t.field({
     type: RemovedDiskType,
-    description: 'Removes a restore disk that contains no copies.',
+    description: 'Removes a restore disk. Fails if the disk contains copies of files.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: { mountpoint: t.arg.string({ required: true, description: "The disk's absolute mount point." }) },
     resolve: async (_root, { mountpoint }, ctx) => await removeDisk(ctx, mountpoint),

@@ -31,7 +31,7 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
     isRepaired: t.exposeBoolean('isRepaired', { description: 'Whether this operation repaired the inconsistency.' }),
     needsHost: t.exposeBoolean('needsHost', {
       description:
-        'Whether the repair requires access to the restore disks. If true, run `tapegate doctor --repair` on a host that mounts them, or wait until an engine repairs the inconsistency.',
+        'Whether the repair requires access to the restore disks. If true, run `tapegate doctor --repair` on a host that mounts the disks, or wait until an engine repairs the inconsistency.',
     }),
   }),
 });
@@ -63,7 +63,7 @@ builder.queryFields((t) => ({
       type: FindingType,
       nullable: true,
       description:
-        'Returns inconsistencies in the database, grouped by kind. Supports only `first` and `after`. The search for a page stops after about 20 s, so a page may be short or empty even if `hasNextPage` is true. For operators.',
+        'Returns inconsistencies in the database, grouped by kind. Of the page arguments, supports only `first` and `after`. The search for a page stops after about 20 s, so a page may be short or empty even if `hasNextPage` is true. For operators.',
       complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
       resolve: async (_root, args, ctx) => toConnection(args, await listFindings(ctx, readPage(args), ctx.reader)),
     },
@@ -73,12 +73,12 @@ builder.queryFields((t) => ({
         examined: t.field({
           type: ExaminedRowsType,
           complexity: LOOK_COMPLEXITY,
-          description: 'The total number of rows that the doctor checks to return all pages.',
+          description: 'The number of rows in each table that the doctor checks to return all pages.',
           resolve: (_page, _args, ctx) => readExamined(ctx, ctx.reader),
         }),
         notExamined: t.string({
           ...nullable(
-            'A message about restore disks that this query does not check. Names up to 20 of these disks, and the hosts that can check the disks. Null if the query checks all disks.',
+            'A message about restore disks that this query does not check. The message names up to 20 of these disks, and the hosts that can check them. Null if the query checks all disks.',
           ),
           resolve: (_page, _args, ctx) => describeUnchecked(ctx),
         }),
@@ -91,7 +91,7 @@ builder.queryFields((t) => ({
 function readPage({ first, last, after, before }: DefaultConnectionArguments) {
   if (last != null || before != null) {
     const argument = last == null ? 'before' : 'last';
-    throw new InvalidInputError(argument, 'is not supported: doctorFindings pages only forward; pass first and after');
+    throw new InvalidInputError(argument, 'is not supported: doctorFindings returns pages only in forward order; use first and after instead');
   }
   return { limit: limitOf(first), after: readPlace(after) };
 }
@@ -129,10 +129,10 @@ const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').impl
   fields: (t) => ({
     findings: t.expose('findings', {
       type: [FindingType],
-      description: 'The findings. In each finding, `isRepaired` shows whether it was repaired.',
+      description: 'The findings. The field `isRepaired` of each finding shows whether the finding was repaired.',
     }),
     next: t.string({
-      ...nullable('The cursor for `after`. Null after the last page.'),
+      ...nullable('The cursor of the next page, to be passed as `after`. Null if this is the last page.'),
       resolve: ({ next }) => next && cursors.write(next),
     }),
   }),
@@ -144,7 +144,7 @@ builder.mutationFields((t) => ({
   repairFindings: t.field({
     type: RepairedFindings,
     description:
-      'Repairs one page of findings, except those that require access to a restore disk. Safe during normal operation, and safe to repeat.',
+      'Repairs one page of findings, except those that require access to a restore disk. You can run this operation while Tapegate is running, and you can safely repeat it.',
     complexity: { field: LOOK_COMPLEXITY, multiplier: MAX_REPAIRS / 10 },
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: {

@@ -62,9 +62,9 @@ builder.objectType(QuotaExceededError, {
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose quota is full.' }),
     size: t.expose('size', bigInt("The quota's size in bytes.")),
-    used: t.expose('used', bigInt('The number of used bytes.')),
-    requested: t.expose('requested', bigInt('The number of bytes that the files require.')),
-    available: t.expose('available', bigInt('The number of free bytes.')),
+    used: t.expose('used', bigInt('The number of bytes of the quota that are in use.')),
+    requested: t.expose('requested', bigInt('The number of bytes that the requested files require.')),
+    available: t.expose('available', bigInt('The number of bytes of the quota that are free.')),
   }),
 });
 
@@ -73,8 +73,8 @@ builder.objectType(LimitReachedError, {
   description: 'The request would exceed a limit that the site sets for each user.',
   interfaces: [Failure],
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'The user whose requests are counted.' }),
-    limit: t.exposeString('limit', { description: 'The name of the setting that sets the limit.' }),
+    user: t.exposeString('user', { description: 'The user to whom the limit applies.' }),
+    limit: t.exposeString('limit', { description: 'The name of the setting that contains the limit.' }),
     allowed: t.exposeInt('allowed', {
       description: 'The maximum number of objects, such as requests with a pattern, that each user may have.',
     }),
@@ -190,7 +190,7 @@ function makeLate(resolve: Resolver): Resolver {
 export function logStrayErrors(log: Logger): () => void {
   const hear = (reason: unknown) => {
     if (!(reason instanceof GraphQLError)) throw reason;
-    log.error({ err: reason }, `unhandled error in a field: ${reason.message}`);
+    log.error({ err: reason }, `unhandled error in a GraphQL field: ${reason.message}`);
   };
   process.on('unhandledRejection', hear);
   return () => void process.off('unhandledRejection', hear);

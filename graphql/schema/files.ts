@@ -48,7 +48,7 @@ const ChecksumOriginType = builder.enumType('ChecksumOrigin', {
   values: describeValues({
     ARCHIVE: 'The checksum was registered together with the file.',
     FIRST_RESTORE:
-      "The first restore from the file's current position on tape computed the checksum, because none was registered.",
+      "No checksum was registered, so Tapegate computed one at the first restore from the file's current position on tape.",
   }),
 });
 
@@ -112,11 +112,11 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
     path: t.exposeString('path', { description: 'The logical path.' }),
     size: t.expose('size', bigInt('The size of the file in bytes.')),
     stage: t.expose('stage', { type: StageType, description: 'The current stage.' }),
-    verified: t.expose('verified', timeOrNull('When the tape copy was last confirmed. Null if it never was.')),
+    verified: t.expose('verified', timeOrNull('When the tape copy was last confirmed. Null if it was never confirmed.')),
     checksum: t.exposeString('checksum', {
       nullable: true,
       description:
-        'The checksum of the tape copy: `sha256:`, `adler32:` or `md5:`, then lower-case hex digits. Null if unknown.',
+        'The checksum of the tape copy: the prefix `sha256:`, `adler32:` or `md5:`, followed by lower-case hex digits. Null if unknown.',
     }),
     checksumOrigin: t.field({
       type: ChecksumOriginType,
@@ -140,7 +140,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
     }),
     position: t.expose(
       'position',
-      bigIntOrNull('The position on the volume: a file sequence number or a block. Null if unknown.'),
+      bigIntOrNull('The position on the volume: a file sequence number or a block number. Null if unknown.'),
     ),
     disk: t.field({
       type: RestoreDiskType,
@@ -194,7 +194,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
   copyVolume: t.field({
     type: VolumeType,
     nullable: true,
-    description: 'The volume with a second copy of the file. Null if there is none.',
+    description: 'The volume with a second copy of the file. Null if there is no second copy.',
     resolve: ({ copyVolumeId }, _args, ctx) => findVolume(ctx, copyVolumeId),
   }),
   copyPosition: t.expose(
@@ -204,7 +204,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
   copyError: t.exposeString(
     'copyError',
     nullable(
-      'Why the copy on `copyVolume` could not be read. Since that failure, Tapegate reads the file from `volume`. Null if no read failed.',
+      'Why Tapegate could not read the copy on `copyVolume`. After such an error, Tapegate reads the file from `volume`. Null if no read of the copy has failed.',
     ),
   ),
 }));
@@ -214,7 +214,7 @@ const CountPrecisionType = builder.enumType('CountPrecision', {
   values: describeValues({
     EXACT: 'Counts every item.',
     ESTIMATED:
-      'Counts up to 10,000 files exactly. If there are more files, or the database does not finish in time, returns an estimate, and sets `isCountEstimated` to true. The estimate is at least the number of files counted so far.',
+      'Counts up to 10,000 files exactly. If there are more files, or if the database does not finish counting in time, Tapegate returns an estimate and sets `isCountEstimated` to true. The estimate is never lower than the number of files already counted.',
   }),
 });
 
@@ -275,7 +275,7 @@ const StageChangeType = builder.objectRef<StageChange>('StageChange').implement(
       description: 'The previous stage. Null if the event reports the current stage.',
     }),
     to: t.expose('to', { type: StageType, description: 'The new stage.' }),
-    at: t.expose('at', time('When the stage changed. If `from` is null, when the stage was read.')),
+    at: t.expose('at', time('The time at which the stage changed. If `from` is null, the time at which Tapegate read the current stage.')),
     eventId: t.expose('eventId', bigInt('The cursor of the event. Pass it as `after` to receive later events.')),
   }),
 });
@@ -286,7 +286,7 @@ builder.subscriptionFields((t) => ({
   stageChanges: t.field({
     type: StageChangeType,
     description:
-      'First sends the current stage of each file in a request, or of each file whose path contains `match`. Then sends every change. Without arguments, sends only changes, for all files. With `after`, sends the changes since that event. A client that disconnects before all current stages have arrived must start again without `after`.',
+      'First sends the current stage of each file in a request, or of each file whose path contains `match`. Then sends every stage change of these files. Without arguments, sends the stage changes of all files, but no current stages. With `after`, sends only the changes after the event with this id. A client that disconnects before all current stages have arrived must start again without `after`.',
     args: {
       requestId: t.arg.int({
         description: 'The `requestId` of a request. Limits the stream to the files in this request.',
@@ -333,11 +333,11 @@ const RenameFilesInput = builder.inputType('RenameFilesInput', {
     from: t.string({ required: true, description: PATH }),
     to: t.string({
       required: true,
-      description: 'The new path. Must end with a slash if, and only if, `from` ends with a slash.',
+      description: 'The new path. Must end with a slash if `from` ends with a slash, and must not end with a slash otherwise.',
     }),
     inLibrary: t.boolean({
       description:
-        'Whether the files were also renamed in the library. True is allowed only for a library that finds files by path. By default, Tapegate still uses the old paths to read the files.',
+        'Whether the files were also renamed in the library. True is allowed only for a library that finds files by path. If false (the default), Tapegate continues to use the old paths to read the files.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
@@ -374,7 +374,7 @@ builder.mutationFields((t) => ({
   }),
   reinstateFiles: t.field({
     type: ChosenFilesType,
-    description: 'Restores withdrawn files to the catalogue. The files join the requests that wait for them.',
+    description: 'Restores withdrawn files to the catalogue, and adds each file to the requests that wait for the file.',
     errors: { types: errors },
     args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'The files to restore.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
@@ -382,7 +382,7 @@ builder.mutationFields((t) => ({
   renameFiles: t.field({
     type: ChosenFilesType,
     description:
-      'Renames files in the catalogue. Requests keep the renamed files, and copies keep their paths on disk. If a request waits for a new path, the renamed file joins the request.',
+      'Renames files in the catalogue. Requests keep the renamed files, and copies keep their paths on disk. If a request waits for the new path of a file, Tapegate adds the renamed file to the request.',
     errors: { types: renameErrors },
     args: { input: t.arg({ type: RenameFilesInput, required: true, description: 'The files and their new path.' }) },
     resolve: (_root, { input: { dryRun, inLibrary, ...input } }, ctx) =>
@@ -391,7 +391,7 @@ builder.mutationFields((t) => ({
   purgeFiles: t.field({
     type: PurgedFilesType,
     description:
-      'Permanently removes withdrawn files from the catalogue, so that other files can use their paths. Requests still list the purged files, under a name that no file in the catalogue has.',
+      'Permanently removes withdrawn files from the catalogue, so that other files can use their paths. Requests still list each purged file, but under a path that begins with `/.tapegate-purged/`.',
     errors: { types: renameErrors },
     args: { input: t.arg({ type: PurgeFilesInput, required: true, description: 'The files to purge.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => purgeFiles(ctx, { ...input, isDryRun: dryRun }),
@@ -427,7 +427,7 @@ builder.queryFields((t) => ({
   tapeFile: t.field({
     type: TapeFileType,
     nullable: true,
-    description: 'Returns a file by its path, or null if the catalogue does not contain it.',
+    description: 'Returns the file with the given path, or null if the catalogue does not contain the file.',
     args: { path: t.arg.string({ required: true, description: 'The logical path.' }) },
     resolve: (_root, { path }, ctx) => getFile(ctx, path),
   }),

@@ -26,10 +26,10 @@ import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
 
 const ContractType = builder.enumType('LibraryContract', {
-  description: 'Whether Tapegate or the tape system orders the reads of a library.',
+  description: "Whether Tapegate or the tape system decides the order in which a library's files are read.",
   values: describeValues<LibraryContract>({
-    DRIVE: 'Tapegate mounts the volumes, and decides the order of mounts and reads.',
-    STAGING: 'Tapegate sends stage requests, and the tape system orders the reads.',
+    DRIVE: 'Tapegate mounts the volumes, and decides in which order it mounts volumes and reads files.',
+    STAGING: 'Tapegate sends stage requests, and the tape system decides the order in which it reads the files.',
   }),
 });
 
@@ -45,7 +45,7 @@ builder.prismaNode('Library', {
     kind: t.exposeString('kind', { description: 'The library type, such as `directory`.' }),
     contract: t.expose('contract', {
       type: ContractType,
-      description: 'Whether Tapegate or the tape system orders the reads.',
+      description: 'Whether Tapegate or the tape system decides the order in which files are read.',
     }),
     settings: t.string({
       nullable: true,
@@ -69,7 +69,7 @@ builder.prismaNode('Library', {
       ),
     ),
     problem: t.string({
-      ...nullable('The error of the last call to the library. Null if the call succeeded. For viewers and operators.'),
+      ...nullable('The error from the last call to the library. Null if the call succeeded. For viewers and operators.'),
       resolve: async ({ id }, _args, ctx) => (await problems(ctx, id))?.problem,
     }),
     nextTry: t.field({
@@ -126,7 +126,7 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
         'The current library type. The type cannot be changed, because a library of another type could not read the volumes.',
     }),
     settings: t.string({
-      description: 'The settings to change as a JSON object. Null or an empty value removes a setting.',
+      description: 'The settings to change, as a JSON object. To remove a setting, set it to null or to an empty value.',
     }),
     drives: t.int({
       description:
@@ -154,7 +154,7 @@ const StagedFileLeftType = builder.objectRef<StagedFileLeft>('StagedFileLeft').i
         "The tape system's id for the stage request. Null if the tape system does not use ids, or did not return an id.",
       ),
     ),
-    until: t.expose('until', timeOrNull('When the tape system removes the file from its disk. Null if unknown.')),
+    until: t.expose('until', timeOrNull('When the tape system will remove the file from its disk. Null if unknown.')),
   }),
 });
 
@@ -174,7 +174,7 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
       description:
         'The number of files whose stage requests were not released. The tape system may still stage these files, or keep them on its disk.',
     }),
-    stagedBytes: t.expose('stagedBytes', bigInt('The total size of the unreleased files in bytes.')),
+    stagedBytes: t.expose('stagedBytes', bigInt('The total size in bytes of the unreleased files.')),
     left: t.expose('left', {
       type: [StagedFileLeftType],
       description: 'The first 1,000 unreleased files, sorted by stage request and path.',
@@ -206,7 +206,7 @@ builder.mutationFields((t) => ({
   }),
   removeLibrary: t.field({
     type: RemovedLibraryType,
-    description: 'Removes a library. The catalogue must not contain files in the library.',
+    description: 'Removes a library. Fails if the catalogue contains files that are stored in the library.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: {
       name: t.arg.string({ required: true, description: "The library's name." }),
@@ -229,7 +229,7 @@ function parseSettings(text: string | null | undefined): object {
     value = undefined;
   }
   if (isObject(value)) return value;
-  throw new InvalidInputError('settings', 'must be a JSON object as text, such as {"directory": "/tapes"}');
+  throw new InvalidInputError('settings', 'must be a string that contains a JSON object, such as {"directory": "/tapes"}');
 }
 
 const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
@@ -245,21 +245,21 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
   description: 'Files that a staging library is staging or has staged for Tapegate.',
   fields: (t) => ({
     asked: t.exposeInt('asked', {
-      description: 'The number of files that Tapegate has requested and the library has not staged to its disk yet.',
+      description: 'The number of files that Tapegate has requested, but that the library has not staged to its disk yet.',
     }),
     ready: t.exposeInt('ready', { description: "The number of files on the library's disk that Tapegate can read." }),
     releasing: t.exposeInt('releasing', {
       description: "The number of files on the library's disk that Tapegate is about to release.",
     }),
     kept: t.exposeInt('kept', { description: "The number of released files that are still on the library's disk." }),
-    bytes: t.expose('bytes', bigInt('The total size of all staged files and files being staged, in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size in bytes of all files that are staged or being staged.')),
     restUntil: t.expose(
       'restUntil',
       timeOrNull('When Tapegate will call the library again after failures. Null if calls are not paused.'),
     ),
     problem: t.exposeString(
       'problem',
-      nullable('The error that paused calls to the library. Null if they are not paused.'),
+      nullable('The error because of which Tapegate has paused calls to the library. Null if calls are not paused.'),
     ),
     nextKept: t.expose('nextKept', {
       type: [KeptCopyType],
@@ -283,8 +283,8 @@ const UsageType = builder.objectRef<RequestUsage>('LibraryUsage').implement({
   description: 'The number of API requests of one kind that were sent to a library.',
   fields: (t) => ({
     request: t.exposeString('request', { description: 'The name of the API request, such as `GetObject`.' }),
-    sent: t.expose('sent', bigInt('The number of requests, including those whose response was lost.')),
-    bytes: t.expose('bytes', bigInt('The bytes of file data in the responses.')),
+    sent: t.expose('sent', bigInt('The number of API requests sent, including requests whose response was lost.')),
+    bytes: t.expose('bytes', bigInt('The number of bytes of file data in the responses.')),
   }),
 });
 
@@ -295,7 +295,7 @@ builder.prismaObjectField('Library', 'usage', (t) =>
     type: [UsageType],
     nullable: true,
     description:
-      'The API requests sent to the library since it was added, for cost control. Only for libraries of type `s3`. Requests from the last few seconds may not be counted yet. For viewers and operators.',
+      'The API requests that Tapegate has sent to the library since the library was added. Use these numbers to control costs. Only for libraries of type `s3`. Requests from the last few seconds may not be counted yet. For viewers and operators.',
     resolve: async ({ id }, _args, ctx) => (await usage(ctx, id)) ?? [],
   }),
 );
