@@ -49,7 +49,9 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   },
   relay: {
     nodeTypeOptions: { description: 'An object with a global ID.' },
-    idFieldOptions: { description: 'The global ID. Clients can pass it to the query `node`, and use it as a cache key.' },
+    idFieldOptions: {
+      description: 'The global ID. Clients can pass it to the query `node`, and use it as a cache key.',
+    },
     pageInfoTypeOptions: {
       description: 'The cursors of a page, and whether more items may precede or follow the page.',
     },
@@ -71,7 +73,9 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     firstArgOptions: {
       description: `Returns the first n items of the list, or the first n items after the \`after\` cursor. ${SIZES}`,
     },
-    lastArgOptions: { description: `Returns the last n items of the list, or the last n items before the \`before\` cursor. ${SIZES}` },
+    lastArgOptions: {
+      description: `Returns the last n items of the list, or the last n items before the \`before\` cursor. ${SIZES}`,
+    },
     afterArgOptions: { description: 'Returns the items after this cursor.' },
     beforeArgOptions: { description: 'Returns the items before this cursor.' },
     nodesQueryOptions: false,

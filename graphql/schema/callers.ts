@@ -61,7 +61,9 @@ const TokenType = builder.objectRef<Token>('Token').implement({
     tokenId: t.exposeInt('id', { description: "The token's id, which `revokeToken` requires." }),
     name: t.exposeString('name', { description: 'The name of the user, service, viewer or operator.' }),
     role: t.expose('role', { type: RoleType, description: 'The role that the token grants.' }),
-    quotas: t.exposeStringList('quotas', { description: 'For a service token, the users on whose behalf the service may act.' }),
+    quotas: t.exposeStringList('quotas', {
+      description: 'For a service token, the users on whose behalf the service may act.',
+    }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
       description: 'Whether the token allows only read access, even if its role allows changes.',
     }),
@@ -96,8 +98,12 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
       description: 'The name of the user, service, viewer or operator. Must not contain colons.',
     }),
     role: t.field({ type: RoleType, required: true, description: 'The role that the token grants.' }),
-    quotas: t.stringList({ description: 'For a service token, the users on whose behalf the service may act. At least one user.' }),
-    isReadOnly: t.boolean({ description: 'Whether the token allows only read access, even if its role allows changes.' }),
+    quotas: t.stringList({
+      description: 'For a service token, the users on whose behalf the service may act. At least one user.',
+    }),
+    isReadOnly: t.boolean({
+      description: 'Whether the token allows only read access, even if its role allows changes.',
+    }),
     note: t.string({ description: 'A note for operators.' }),
     expiresAt: t.field(time('When the token expires. By default, the token does not expire.')),
   }),
@@ -195,10 +201,12 @@ const AuditType = builder.prismaObject('Audit', {
       resolve: ({ given }) => JSON.stringify(given),
     }),
     result: t.exposeString('result', {
-      description: 'The result: `DONE` if the operation succeeded, `BEGUN` if a long operation has started, or the error code if the operation failed.',
+      description:
+        'The result: `DONE` if the operation succeeded, `BEGUN` if a long operation has started, or the error code if the operation failed.',
     }),
     count: t.exposeInt('count', {
-      description: 'The number of occurrences that this entry represents. Similar rejections within a minute share one entry.',
+      description:
+        'The number of occurrences that this entry represents. Similar rejections within a minute share one entry.',
     }),
   }),
 });

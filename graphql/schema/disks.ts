@@ -93,7 +93,7 @@ const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
 });
 
 const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement({
-  description: 'A removed restore disk. Tapegate does not delete any files from the disk, including the marker file.',
+  description: 'A removed restore disk. Tapegate leaves all files on the disk, including the marker file.',
   fields: (t) => ({
     id: t.globalID({
       description: "The disk's former global ID.",

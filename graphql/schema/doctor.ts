@@ -91,7 +91,10 @@ builder.queryFields((t) => ({
 function readPage({ first, last, after, before }: DefaultConnectionArguments) {
   if (last != null || before != null) {
     const argument = last == null ? 'before' : 'last';
-    throw new InvalidInputError(argument, 'is not supported: doctorFindings returns pages only in forward order; use first and after instead');
+    throw new InvalidInputError(
+      argument,
+      'is not supported: doctorFindings returns pages only in forward order; use first and after instead',
+    );
   }
   return { limit: limitOf(first), after: readPlace(after) };
 }

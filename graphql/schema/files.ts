@@ -112,7 +112,10 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
     path: t.exposeString('path', { description: 'The logical path.' }),
     size: t.expose('size', bigInt('The size of the file in bytes.')),
     stage: t.expose('stage', { type: StageType, description: 'The current stage.' }),
-    verified: t.expose('verified', timeOrNull('When the tape copy was last confirmed. Null if it was never confirmed.')),
+    verified: t.expose(
+      'verified',
+      timeOrNull('When the tape copy was last confirmed. Null if it was never confirmed.'),
+    ),
     checksum: t.exposeString('checksum', {
       nullable: true,
       description:
@@ -275,7 +278,12 @@ const StageChangeType = builder.objectRef<StageChange>('StageChange').implement(
       description: 'The previous stage. Null if the event reports the current stage.',
     }),
     to: t.expose('to', { type: StageType, description: 'The new stage.' }),
-    at: t.expose('at', time('The time at which the stage changed. If `from` is null, the time at which Tapegate read the current stage.')),
+    at: t.expose(
+      'at',
+      time(
+        'The time at which the stage changed. If `from` is null, the time at which Tapegate read the current stage.',
+      ),
+    ),
     eventId: t.expose('eventId', bigInt('The cursor of the event. Pass it as `after` to receive later events.')),
   }),
 });
@@ -333,7 +341,8 @@ const RenameFilesInput = builder.inputType('RenameFilesInput', {
     from: t.string({ required: true, description: PATH }),
     to: t.string({
       required: true,
-      description: 'The new path. Must end with a slash if `from` ends with a slash, and must not end with a slash otherwise.',
+      description:
+        'The new path. Must end with a slash if `from` ends with a slash, and must not end with a slash otherwise.',
     }),
     inLibrary: t.boolean({
       description:
@@ -374,7 +383,8 @@ builder.mutationFields((t) => ({
   }),
   reinstateFiles: t.field({
     type: ChosenFilesType,
-    description: 'Restores withdrawn files to the catalogue, and adds each file to the requests that wait for the file.',
+    description:
+      'Restores withdrawn files to the catalogue, and adds each file to the requests that wait for the file.',
     errors: { types: errors },
     args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'The files to restore.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),

@@ -69,7 +69,9 @@ builder.prismaNode('Library', {
       ),
     ),
     problem: t.string({
-      ...nullable('The error from the last call to the library. Null if the call succeeded. For viewers and operators.'),
+      ...nullable(
+        'The error from the last call to the library. Null if the call succeeded. For viewers and operators.',
+      ),
       resolve: async ({ id }, _args, ctx) => (await problems(ctx, id))?.problem,
     }),
     nextTry: t.field({
@@ -126,7 +128,8 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
         'The current library type. The type cannot be changed, because a library of another type could not read the volumes.',
     }),
     settings: t.string({
-      description: 'The settings to change, as a JSON object. To remove a setting, set it to null or to an empty value.',
+      description:
+        'The settings to change, as a JSON object. To remove a setting, set it to null or to an empty value.',
     }),
     drives: t.int({
       description:
@@ -229,7 +232,10 @@ function parseSettings(text: string | null | undefined): object {
     value = undefined;
   }
   if (isObject(value)) return value;
-  throw new InvalidInputError('settings', 'must be a string that contains a JSON object, such as {"directory": "/tapes"}');
+  throw new InvalidInputError(
+    'settings',
+    'must be a string that contains a JSON object, such as {"directory": "/tapes"}',
+  );
 }
 
 const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
@@ -245,7 +251,8 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
   description: 'Files that a staging library is staging or has staged for Tapegate.',
   fields: (t) => ({
     asked: t.exposeInt('asked', {
-      description: 'The number of files that Tapegate has requested, but that the library has not staged to its disk yet.',
+      description:
+        'The number of files that Tapegate has requested, but that the library has not staged to its disk yet.',
     }),
     ready: t.exposeInt('ready', { description: "The number of files on the library's disk that Tapegate can read." }),
     releasing: t.exposeInt('releasing', {

@@ -23,11 +23,11 @@ const EventType = builder.enumType('WebhookEvent', {
   values: describeValues<WebhookEvent>({
     REQUEST_STARTED: `\`${eventTypes.REQUEST_STARTED}\`: the first recall of a request began.`,
     REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request is on disk.`,
-    REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. If more files join the request later, sent again when these files are on disk.`,
+    REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. If files are added to the request later, Tapegate sends the event again when these files are on disk.`,
     REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: a request finished, but some of its files failed.`,
-    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once. If the expiry time changes, sent again before the new time.`,
+    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request will expire soon. Tapegate sends this event once for each expiry time of the request.`,
     REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request expired or was cancelled.`,
-    QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota is used. Sent again if usage falls and then returns to 90 %.`,
+    QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota is used. Tapegate sends the event again if usage falls below 80 % and later reaches 90 % again.`,
   }),
 });
 
@@ -37,7 +37,7 @@ const StateType = builder.enumType('WebhookMessageState', {
     PENDING: 'Waiting for delivery or for a retry.',
     SENT: 'Accepted by the receiver.',
     GIVEN_UP:
-      'Tapegate gave up, because the receiver did not accept the message for days. Enabling the webhook sends the message again.',
+      'Tapegate stopped trying to deliver the message, because the receiver did not accept it for several days. Tapegate tries again if somebody enables the webhook.',
   }),
 });
 
@@ -78,7 +78,7 @@ const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement(
   description: 'A message to a webhook. Messages are kept for 30 days.',
   fields: (t) => ({
     messageId: t.exposeString('messageId', {
-      description: 'The `webhook-id` header, with which the receiver can recognize duplicates.',
+      description: 'The value of the `webhook-id` header, which lets the receiver recognize duplicates.',
     }),
     type: t.exposeString('type', { description: 'The event type, such as `request.finished`.' }),
     requestId: t.exposeInt('requestId', nullable('The request that the message is about.')),
@@ -87,7 +87,7 @@ const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement(
     attempts: t.exposeInt('attempts', { description: 'The number of delivery attempts.' }),
     createdAt: t.expose('createdAt', time('When the message was created.')),
     nextTryAt: t.field({
-      ...timeOrNull('The earliest time of the next delivery attempt. Null if there will be none.'),
+      ...timeOrNull('The earliest time of the next delivery attempt. Null if there will be no further attempt.'),
       resolve: ({ state, nextTryAt }) => (state === 'PENDING' ? nextTryAt : null),
     }),
     sentAt: t.expose('sentAt', timeOrNull('When the receiver accepted the message.')),
@@ -109,7 +109,8 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
   description: 'Input of `createWebhook`.',
   fields: (t) => ({
     quota: t.string({
-      description: 'The user whose quota the events are about. Operators may omit it to receive events of all quotas.',
+      description:
+        'The user whose quota the events are about. Operators may omit this field to receive events of all quotas.',
     }),
     url: t.string({
       required: true,
@@ -126,13 +127,13 @@ const SetInput = builder.inputType('SetWebhookInput', {
   fields: (t) => ({
     id: t.int({ required: true, description: "The webhook's `webhookId`." }),
     url: t.string({
-      description: 'The new URL. Tapegate also sends messages that are already waiting to the new URL.',
+      description: 'The new URL. Tapegate also uses this URL for messages that are already waiting.',
     }),
     events: t.field({ type: [EventType], description: 'The events to receive.' }),
     note: t.string({ description: 'A note for users.' }),
     isEnabled: t.boolean({
       description:
-        'False disables the webhook: no messages are created for it. True enables it: waiting and undelivered messages are sent.',
+        'If false, disables the webhook, and Tapegate creates no more messages for it. If true, enables the webhook, and Tapegate sends its waiting and undelivered messages.',
     }),
   }),
 });
@@ -142,7 +143,7 @@ const idArg = "The webhook's `webhookId`.";
 builder.mutationFields((t) => ({
   createWebhook: t.field({
     type: WithSecretType,
-    description: 'Creates a webhook and returns its secret once.',
+    description: 'Creates a webhook and returns its secret. The secret cannot be retrieved later.',
     errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, ForbiddenError] },
     args: { input: t.arg({ type: CreateInput, required: true, description: 'The webhook to create.' }) },
     resolve: (_root, { input }, ctx) => createWebhook(ctx, input),
@@ -156,7 +157,8 @@ builder.mutationFields((t) => ({
   }),
   rotateWebhookSecret: t.field({
     type: WithSecretType,
-    description: 'Replaces the secret of a webhook. Messages are signed with both secrets for one day.',
+    description:
+      'Replaces the secret of a webhook. For one day, Tapegate signs messages with both the old and the new secret.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => rotateWebhookSecret(ctx, id),
@@ -211,7 +213,8 @@ builder.queryFields((t) => ({
     {
       type: WebhookType,
       nullable: true,
-      description: 'Returns the webhooks of quotas that the caller manages, oldest first. For operators, all webhooks.',
+      description:
+        'Returns the webhooks of quotas that the caller manages, oldest first. Operators receive all webhooks.',
       complexity: pageComplexity,
       resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
     },

@@ -36,40 +36,45 @@ const PLAN_COMPLEXITY = 500;
 const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
 
 const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
-  description: 'An estimate of when a request will finish. It does not consider failures or later requests.',
+  description:
+    'An estimate of when a request will finish. The estimate does not consider possible failures or later requests.',
   fields: (t) => ({
     earliest: t.field({
       ...time(
-        "The earliest possible end of the request, if the drives read only this request's files, and staging libraries deliver files at the highest speed recorded.",
+        "The earliest time at which the request can finish. This time assumes that drives read only this request's files, and that staging libraries deliver files at the highest speed recorded so far.",
       ),
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
       ...time(
-        'The planned end of the request, if the drives follow the plan for the current queue, and staging libraries deliver files in the usual time.',
+        'The time at which the request is planned to finish. This time assumes that drives follow the plan for the current queue, and that staging libraries take the usual time to deliver files.',
       ),
       resolve: (range) => timeOf(range.planned),
     }),
     latest: t.field({
       ...time(
-        'The latest likely end of the request. Nine of ten requests finish by this time, even if many requests are created at once.',
+        'The latest time at which the request is likely to finish. Nine of ten requests finish by this time, even if many requests are created at once.',
       ),
       resolve: (range) => timeOf(range.latest),
     }),
   }),
 });
 
-const END_UNKNOWN = 'Why the end of the request is unknown. Null if the end is known, or if the reason is unknown.';
+const END_UNKNOWN =
+  'Why Tapegate cannot estimate when the request will finish. Null if Tapegate has an estimate, or if the reason is unknown.';
 
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'The current state of a drive.',
   fields: (t) => ({
     name: t.exposeString('name', { description: "The drive's name, such as `drive-1`." }),
-    isClaimed: t.exposeBoolean('isClaimed', { description: 'Whether a running engine claims the drive.' }),
-    host: t.exposeString('host', nullable('The host of the engine that claims the drive. For viewers and operators.')),
+    isClaimed: t.exposeBoolean('isClaimed', { description: 'Whether a running engine has claimed the drive.' }),
+    host: t.exposeString(
+      'host',
+      nullable('The host of the engine that has claimed the drive. For viewers and operators.'),
+    ),
     library: t.exposeString('library', { description: "The library's name." }),
     isOpen: t.exposeBoolean('isOpen', {
-      description: 'Whether the drive is in service: neither the drive nor its library is suspended.',
+      description: 'Whether the drive is in service, that is, neither the drive nor its library is suspended.',
     }),
     suspensionMode: t.expose('suspensionMode', {
       type: ModeType,
@@ -77,15 +82,15 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
       description: 'How the drive or its library is suspended. Null if both are in service.',
     }),
     hasLibraryFailed: t.exposeBoolean('hasLibraryFailed', {
-      description: "Whether the library has failed, and the drive's engine will try the library again.",
+      description: "Whether the library has failed. The drive's engine will try a failed library again later.",
     }),
     volume: t.exposeString('volume', nullable('The mounted volume. Null if no volume is mounted.')),
     filesRunning: t.exposeInt('filesRunning', { description: 'The number of files that the drive is reading.' }),
-    bytesRunning: t.expose('bytesRunning', bigInt('The total size of the files that the drive is reading, in bytes.')),
+    bytesRunning: t.expose('bytesRunning', bigInt('The total size in bytes of the files that the drive is reading.')),
     rate: t.exposeFloat(
       'rate',
       nullable(
-        'The recent read rate in bytes per second. Null if no engine claims the drive, or the engine is too old to report a rate.',
+        'The recent read rate in bytes per second. Null if no engine has claimed the drive, or if the version of the engine is too old to report a rate.',
       ),
     ),
   }),
@@ -96,7 +101,7 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
   fields: (t) => ({
     user: t.exposeString('user', { description: "The user's name." }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt("The total size of the user's waiting files in bytes.")),
+    bytes: t.expose('bytes', bigInt("The total size in bytes of the user's waiting files.")),
     oldest: t.expose('oldest', time("When the user's longest-waiting file was requested.")),
     priority: t.exposeInt('priority', { description: "The highest priority of the user's waiting files." }),
   }),
@@ -112,10 +117,11 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
     volume: t.exposeString('volume', { description: "The volume's name." }),
     library: t.exposeString('library', { description: "The library's name." }),
     medium: t.exposeString('medium', {
-      description: "The volume's cost model: `lto-8`, `lto-9` or `linear`.",
+      description:
+        'The model that Tapegate uses to estimate mount and read times of the volume: `lto-8`, `lto-9` or `linear`.',
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size in bytes of the waiting files.')),
     users: t.expose('users', {
       type: [PlanUserType],
       description: 'The users who are waiting for files on the volume.',
@@ -136,7 +142,9 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
       resolve: (volume) => formatTime(volume.start),
     }),
     end: t.field({
-      ...timeOrNull('The planned time at which the last file is read. Null if no drive can mount the volume.'),
+      ...timeOrNull(
+        'The planned time at which a drive finishes reading the last file. Null if no drive can mount the volume.',
+      ),
       resolve: (volume) => formatTime(volume.end),
     }),
   }),
@@ -152,13 +160,13 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.files, 0),
     }),
     bytesWaiting: t.field({
-      ...bigInt('The total size of all waiting files in bytes.'),
+      ...bigInt('The total size in bytes of all waiting files.'),
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.bytes, 0n),
     }),
     queue: t.connection(
       {
         type: PlanVolumeType,
-        description: 'The volumes with files to recall, in planned order.',
+        description: 'The volumes with files to recall, in the order in which drives are planned to mount them.',
         complexity: pageComplexity,
         resolve: (plan, args) => pageOf(args, plan.volumes, ({ start, volume }) => [start, volume]),
       },
@@ -177,18 +185,18 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
   fields: (t) => ({
     volume: t.exposeString(
       'volume',
-      nullable("The volume's name. Null if the catalogue contains no volume for the files."),
+      nullable("The volume's name. Null if the catalogue does not contain the volume of the files."),
     ),
     queuePosition: t.exposeInt(
       'queuePosition',
-      nullable("The volume's position in the queue, counted from 1. Null if it is not queued."),
+      nullable("The volume's position in the queue, counted from 1. Null if the volume is not in the queue."),
     ),
     reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files are waiting.' }),
     explanation: t.exposeString('explanation', {
-      description: "A description of the reason, with an operator's note or the last error.",
+      description: "A description of the reason. The description may include an operator's note or the last error.",
     }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size in bytes of the files.')),
     nextTry: t.expose('nextTry', timeOrNull('The earliest time of the next attempt. Null if the time is unknown.')),
   }),
 });
@@ -201,15 +209,17 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       resolve: (waiting) => timeOf(waiting.at),
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size in bytes of the waiting files.')),
     queuePosition: t.exposeInt(
       'queuePosition',
-      nullable("The position of the request's next volume in the queue, counted from 1. Null if no volume is queued."),
+      nullable(
+        'The queue position, counted from 1, of the next volume from which the request needs files. Null if no such volume is in the queue.',
+      ),
     ),
     parts: t.connection(
       {
         type: WaitingPartType,
-        description: 'The waiting files by volume and reason, in queue order.',
+        description: 'The waiting files, grouped by volume and reason, in queue order.',
         complexity: pageComplexity,
         resolve: (waiting, args) =>
           pageOf(args, waiting.parts, ({ queuePosition, volume, reason }) => [queuePosition, volume ?? '', reason]),
@@ -220,7 +230,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        "The estimated end of the request. Null if the end is unknown, for example because a volume is suspended, no restore disk has room, or no engine is running. Also null if an engine must first check a copy on disk, or if a staging library's delivery time is unknown.",
+        "An estimate of when the request will finish. Null if Tapegate cannot estimate this time, for example because a volume is suspended, no restore disk has room, or no engine is running. Also null if an engine must first check a copy on disk, or if a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -239,7 +249,7 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
 );
 
 const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
-  description: 'The estimated end of a request.',
+  description: 'An estimate of when a request will finish.',
   fields: (t) => ({
     requestId: t.exposeInt('requestId', { description: "The request's id." }),
     at: t.expose('at', time('When the estimate was made.')),
@@ -247,7 +257,7 @@ const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'The estimated end of the request. Null if no file is waiting, or if the end is unknown, for example because a volume is suspended or no engine is running.',
+        'An estimate of when the request will finish. Null if no file is waiting, or if Tapegate cannot estimate this time, for example because a volume is suspended or no engine is running.',
     }),
   }),
 });
@@ -256,7 +266,7 @@ builder.subscriptionFields((t) => ({
   requestEnd: t.field({
     type: RequestEndType,
     description:
-      "Sends a request's estimated end. Sends a new estimate when the planned end is no longer between `earliest` and `latest` of the last estimate that was sent. Completes when the request is finished.",
+      'Sends an estimate of when a request will finish. Sends a new estimate when the planned end is no longer between `earliest` and `latest` of the last estimate that was sent. Completes when the request has finished.',
     args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     subscribe: (_root, { id }, ctx) => cancellable((signal) => watchEnd(ctx, id, signal)),
     resolve: (end) => end,
@@ -276,11 +286,11 @@ const PriceType = builder.objectRef<Price>('Price').implement({
 
 const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').implement({
   description:
-    "A library's charge for a request, according to the library's settings. Files on the library's disk and files already requested from the library are free.",
+    "The amount of money that a library charges for a request, according to the library's settings. Files on the library's disk and files already requested from the library are free.",
   fields: (t) => ({
     library: t.exposeString('library', { description: "The library's name." }),
     files: t.exposeInt('files', { description: 'The number of files to request from the library.' }),
-    bytes: t.expose('bytes', bigInt('The total size of the files to request from the library in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size in bytes of the files to request from the library.')),
     amount: t.exposeString('amount', { description: AMOUNT }),
     currency: t.exposeString('currency', { description: CURRENCY }),
     note: t.exposeString('note', { description: 'A description of how the amount was computed.' }),
@@ -291,15 +301,18 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
   description: 'An estimate of what a request would require.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of requested files that the catalogue contains.' }),
-    bytes: t.expose('bytes', bigInt('The total size of the requested files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size in bytes of the requested files that the catalogue contains.')),
     filesUnknown: t.exposeInt('filesUnknown', {
-      description: 'The number of paths that the catalogue does not contain.',
+      description: 'The number of requested paths that the catalogue does not contain.',
     }),
     unknownPaths: t.exposeStringList('unknownPaths', {
-      description: 'The first 20 paths that the catalogue does not contain.',
+      description: 'The first 20 requested paths that the catalogue does not contain.',
     }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of requested files that are already on disk.' }),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of the requested files on disk in bytes.')),
+    bytesOnDisk: t.expose(
+      'bytesOnDisk',
+      bigInt('The total size in bytes of the requested files that are already on disk.'),
+    ),
     filesAtPrimaryPath: t.exposeInt('filesAtPrimaryPath', {
       description:
         'The number of requested files that are on disk at the path from which they were archived, instead of on a restore disk.',
@@ -325,9 +338,9 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
       description:
         'The number of files to recall from tape, including files that are already being recalled for other requests.',
     }),
-    bytesToRecall: t.expose('bytesToRecall', bigInt('The total size of the files to recall in bytes.')),
+    bytesToRecall: t.expose('bytesToRecall', bigInt('The total size in bytes of the files to recall.')),
     filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
-      description: 'The number of files without a known volume. The recalls of these files would fail.',
+      description: 'The number of requested files whose volume is unknown. Recalls of these files would fail.',
     }),
     volumes: t.exposeInt('volumes', { description: 'The number of volumes that contain files to recall.' }),
     mounts: t.exposeInt('mounts', { description: 'The number of volumes that drives must mount.' }),
@@ -340,19 +353,19 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     }),
     prices: t.expose('prices', {
       type: [LibraryPriceType],
-      description: 'The charge of each library. Excludes libraries that charge nothing.',
+      description: 'The amount that each library would charge. Excludes libraries that charge nothing.',
     }),
     price: t.expose('price', {
       type: PriceType,
       nullable: true,
       description:
-        'The total charge. Null if no library charges for the request, or if the libraries charge in different currencies.',
+        'The total amount that the libraries would charge. Null if no library charges for the request, or if the libraries charge in different currencies.',
     }),
     end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
       description:
-        "The estimated end of the request. Null if the end is unknown, for example because a volume is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
+        "An estimate of when the request will finish. Null if Tapegate cannot estimate this time, for example because a volume is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -362,11 +375,11 @@ builder.objectFields(EstimateType, (t) => ({
   user: t.string({ description: 'The user whose quota would be charged.', resolve: ({ quota }) => quota.user }),
   quotaSize: t.field({ ...bigInt("The quota's size in bytes."), resolve: ({ quota }) => quota.size }),
   quotaUsed: t.field({
-    ...bigInt('The bytes of the quota that are in use before the request is created.'),
+    ...bigInt('The number of bytes of the quota that are in use before the request is created.'),
     resolve: ({ quota }) => quota.used,
   }),
   quotaUsedAfter: t.field({
-    ...bigInt('The bytes of the quota that would be in use after the request is created.'),
+    ...bigInt('The number of bytes of the quota that would be in use after the request is created.'),
     resolve: ({ quota }) => quota.usedAfter,
   }),
   isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),

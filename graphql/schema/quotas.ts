@@ -37,7 +37,7 @@ const QuotaType = builder.prismaNode('Quota', {
   id: { resolve: ({ id }) => id },
   findUnique: (id, ctx) => ({ id: Number(id), AND: visibleQuotas(ctx) }),
   nullable: true,
-  description: "The number of bytes that a user's live requests may use.",
+  description: "A quota: the number of bytes that a user's live requests may use.",
   fields: (t) => ({
     user: t.exposeString('user', { description: "The user's name." }),
     size: t.expose('size', bigInt("The quota's size in bytes.")),
@@ -53,7 +53,8 @@ const QuotaType = builder.prismaNode('Quota', {
       description: "The weight of the user's recalls. A user with twice the weight gets up to twice the drive time.",
     }),
     driveSeconds: t.float({
-      description: 'The drive time of recent recalls in seconds. Past drive time loses half its weight each day.',
+      description:
+        "The drive time in seconds that the user's recalls have used recently. The value halves each day, so that older recalls count less.",
       resolve: async ({ id }, _args, ctx) => (await driveSecondsOf(ctx, id)) ?? 0,
     }),
     requests: t.connection(
@@ -104,7 +105,7 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
         "The number of tokens that were revoked or restricted: the user's own tokens, and the tokens of services that acted for the user.",
     }),
     memberOf: t.exposeStringList('memberOf', {
-      description: 'The users whose quotas lost the removed user as a member.',
+      description: 'The users in whose quotas the removed user was a member until the removal.',
     }),
     ruledDirectories: t.exposeStringList('ruledDirectories', {
       description:
@@ -117,14 +118,14 @@ builder.mutationFields((t) => ({
   setQuota: t.field({
     type: QuotaType,
     description:
-      'Creates or changes a quota. If the new size is less than the used bytes, live requests keep their files, but new requests are rejected.',
+      'Creates or changes a quota. If the new size is smaller than the number of bytes in use, live requests keep their files, but new requests are rejected.',
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: { input: t.arg({ type: SetQuotaInput, required: true, description: 'The quota and its new values.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user)),
   }),
   removeQuota: t.field({
     type: RemovedQuotaType,
-    description: "Removes a quota. The quota's user must not have live requests.",
+    description: "Removes a quota. Fails if the quota's user has live requests.",
     errors: { types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError] },
     args: { user: t.arg.string({ required: true, description: "The user's name." }) },
     resolve: async (_root, { user }, ctx) => await removeQuota(ctx, user),
@@ -135,7 +136,7 @@ const MemberKindType = builder.enumType('MemberKind', {
   description: 'Whether a quota member is a user or a group.',
   values: describeValues<MemberKind>({
     USER: 'One user.',
-    GROUP: "All users in a group. Authentication determines a caller's groups.",
+    GROUP: "All users in a group. A caller's groups are determined when the caller is authenticated.",
   }),
 });
 
@@ -156,7 +157,7 @@ const membersOf = createBatch(readMembers);
 builder.prismaObjectField('Quota', 'members', (t) =>
   t.field({
     type: [MemberType],
-    description: 'The members by name, users first.',
+    description: 'The members: users first, then groups, each sorted by name.',
     complexity: { field: 10 },
     resolve: async ({ id }, _args, ctx) => (await membersOf(ctx, id)) ?? [],
   }),
@@ -186,7 +187,7 @@ const PathActionType = builder.enumType('PathAction', {
   values: describeValues<PathAction>({
     LIST: 'List the file.',
     REQUEST: 'Request a restore of the file.',
-    FETCH: 'See where the restored copy is, and read it.',
+    FETCH: 'See the path of the restored copy, and read the copy.',
   }),
 });
 
@@ -194,7 +195,7 @@ const RuleKindType = builder.enumType('RuleKind', {
   description: 'The callers to which a path rule applies.',
   values: describeValues<RuleKind>({
     EVERYBODY: 'All callers.',
-    USER: 'One user, or a service as `service:<name>`.',
+    USER: 'One user, or one service, which is named in the form `service:<name>`.',
     GROUP: 'All users in a group.',
   }),
 });
@@ -204,7 +205,7 @@ const filesBelowOf = createBatch(readFilesBelow);
 // not a prismaObject, because Prisma would query a rule that the mutation `removePathRule` has already deleted
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
-    'A rule that allows callers to perform an action on the files below a prefix. Of the prefixes that have rules for the action and match the path, only the longest counts. If no prefix of the path has a rule for the action, all callers may perform the action. Rules do not apply to operators and viewers.',
+    'A rule that allows callers to perform an action on the files below a prefix. If several prefixes of a path have rules for the action, only the rules of the longest prefix apply. If no prefix of the path has a rule for the action, all callers may perform the action. Rules do not apply to operators and viewers.',
   fields: (t) => ({
     prefix: t.string({
       description: 'The prefix. `/` is the whole catalogue.',
@@ -215,7 +216,9 @@ const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
       type: RuleKindType,
       description: 'Whether the rule allows one user, a group, or all callers.',
     }),
-    name: t.exposeString('name', { description: 'The name of the user or group. Empty for all callers.' }),
+    name: t.exposeString('name', {
+      description: 'The name of the user or group. Empty if the rule allows all callers.',
+    }),
     filesBelow: t.int({
       description: 'The number of files below the prefix. The count stops at 10,000.',
       complexity: { field: 20 },
@@ -305,14 +308,14 @@ builder.mutationFields((t) => ({
   setMember: t.field({
     type: MemberType,
     description:
-      'Adds a member to a quota, or changes whether the member manages it. Allowed for the user of the quota, the managers of the quota, and operators.',
+      'Adds a member to a quota, or changes whether the member manages the quota. Allowed for the user of the quota, the managers of the quota, and operators.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: SetMemberInput, required: true, description: 'The member.' }) },
     resolve: (_root, { input }, ctx) => setMember(ctx, input),
   }),
   removeMember: t.field({
     type: MemberType,
-    description: "Removes a member from a quota. The member's requests stay. Members may remove themselves.",
+    description: "Removes a member from a quota. The member's requests remain. Members may remove themselves.",
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: RemoveMemberInput, required: true, description: 'The member.' }) },
     resolve: (_root, { input }, ctx) => removeMember(ctx, input),
@@ -320,7 +323,7 @@ builder.mutationFields((t) => ({
   setPathRule: t.field({
     type: PathRuleType,
     description:
-      "Adds a path rule. Once a prefix has a rule for an action, only the callers in the prefix's rules may perform the action. Existing requests keep their files.",
+      'Adds a path rule. Once a prefix has a rule for an action, only the callers named in the rules of that prefix may perform the action on files below it. Existing requests keep their files.',
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
     resolve: (_root, { input }, ctx) => setPathRule(ctx, input),
@@ -336,7 +339,7 @@ builder.mutationFields((t) => ({
   purgeUser: t.field({
     type: PurgedUser,
     description:
-      "Permanently replaces a user's name and addresses with a pseudonym. The user must not have live requests. A second call fails because the user no longer exists.",
+      "Permanently replaces a user's name and addresses with a pseudonym. Fails if the user has live requests. A second call fails because the user no longer exists.",
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: { user: t.arg.string({ required: true, description: "The user's name." }) },
     resolve: (_root, { user }, ctx) => purgeUser(ctx, user),

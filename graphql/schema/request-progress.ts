@@ -17,7 +17,7 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
     eta: t.expose(
       'eta',
       timeOrNull(
-        'The estimated end of the request, based on the rate so far. Null if unknown, or if recalls are suspended.',
+        'The estimated time at which the request will finish, based on the rate so far. Null if unknown, or if recalls are suspended.',
       ),
     ),
     at: t.expose('at', time('When the progress changed.')),
@@ -29,7 +29,7 @@ builder.subscriptionFields((t) => ({
   requestProgress: t.field({
     type: RequestProgressType,
     description:
-      'Sends the current progress of a request, then every change. With `after`, sends the changes since that event. Completes when the request is finished.',
+      'Sends the current progress of a request, then every change. With `after`, sends only the changes after the event with this id. Completes when the request has finished.',
     args: {
       id: t.arg.int({ required: true, description: "The request's `requestId`." }),
       after: t.arg(bigInt('The `eventId` of the last received event.')),

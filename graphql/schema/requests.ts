@@ -54,10 +54,11 @@ export const RequestStateType = builder.enumType('RequestState', {
   values: describeValues<RequestState>({
     QUEUED: 'No recall has begun.',
     RESTORING: 'Recalls have begun, and some files are not on disk yet.',
-    COMPLETED: 'All known files are on disk. `filesUnknown` and `filesRefused` count the missing files.',
-    PARTIAL: 'Finished, but some files failed.',
-    EXPIRED: 'The retention has ended, and the files have been released.',
-    CANCELLED: 'Cancelled before the end of its retention.',
+    COMPLETED:
+      'All files in the request are on disk. `filesUnknown` and `filesRefused` count requested files that are not in the request.',
+    PARTIAL: 'The request has finished, but some files failed.',
+    EXPIRED: 'The request has expired, and Tapegate has released its files.',
+    CANCELLED: 'The request was cancelled before it expired.',
   }),
 });
 const [unresolvedCounts, releasedCounts] = [createBatch(countUnresolved), createBatch(countReleased)];
@@ -77,12 +78,15 @@ export const RequestType = builder.prismaNode('Request', {
   findUnique: (id, ctx) => ({ id: Number(id), quota: visibleQuotas(ctx) }),
   nullable: true,
   description:
-    'A request for files: those that match a pattern, or a list of paths. A quota is charged for the files until the retention of the request ends.',
+    'A request to restore files: either all files whose path contains a pattern, or the files in a list of paths. The quota is charged for the files until the request ends.',
   fields: (t) => ({
-    requestId: t.exposeInt('id', { description: 'The id of the request in REST and in arguments.' }),
+    requestId: t.exposeInt('id', {
+      description: 'The id of the request in the REST API, and in the arguments of queries and mutations.',
+    }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
     pattern: t.exposeString('pattern', {
-      description: 'The substring that the requested paths contain. Empty for a list of paths.',
+      description:
+        'The substring that the requested paths contain. Empty if the request contains a list of paths instead.',
     }),
     label: t.exposeString('label', { description: 'A name for the request, chosen by the user.' }),
     requestDate: t.expose('requestDate', time('When the request was created.')),
@@ -95,8 +99,14 @@ export const RequestType = builder.prismaNode('Request', {
       'notifyOnLastFile',
       nullable('The email address to notify when the request has finished.'),
     ),
-    maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files. Null for no limit.')),
-    maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum number of bytes. Null for no limit.')),
+    maxFiles: t.exposeInt(
+      'maxFiles',
+      nullable('The maximum number of files in the request. Null if there is no limit.'),
+    ),
+    maxBytes: t.expose(
+      'maxBytes',
+      bigIntOrNull('The maximum total size in bytes of the files in the request. Null if there is no limit.'),
+    ),
     tapestoreRequestStart: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
     tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null until it ends.')),
     firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When the first file was on disk.')),
@@ -131,7 +141,7 @@ export const RequestType = builder.prismaNode('Request', {
     }),
     hasMoreExcluded: t.boolean({
       description:
-        'Whether the request excludes further files that `filesRefused` and `filesOverLimit` do not count. These files join the request when there is room.',
+        "Whether the request excludes further files that `filesRefused` and `filesOverLimit` do not count. Tapegate adds these files when they fit into the quota and the request's limits.",
       // a size of 0 means that the size is unknown
       resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0,
     }),
@@ -169,7 +179,8 @@ builder.queryFields((t) => ({
   request: t.field({
     type: RequestType,
     nullable: true,
-    description: 'Returns a request by its id, even if it has ended, or null if it does not exist.',
+    description:
+      'Returns the request with the given id, even if the request has ended. Returns null if the request does not exist.',
     args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     resolve: (_root, { id }, ctx) => orNull(getRequest(ctx, id)),
   }),
@@ -198,18 +209,21 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
   fields: (t) => ({
     quota: t.string({ required: true, description: 'The user whose quota is charged.' }),
     pattern: t.string({
-      description: 'A plain, case-sensitive substring of paths. Matching files that appear later join the request.',
+      description:
+        'A plain, case-sensitive substring. Requests all files whose path contains this substring, including files that are added to the catalogue later.',
     }),
-    files: t.stringList({ description: 'Logical paths. The catalogue need not contain them yet.' }),
+    files: t.stringList({
+      description: 'The logical paths of the requested files. The catalogue does not have to contain these paths yet.',
+    }),
     retention: t.field(time('When the request expires and releases its files. Default: in five days.')),
     label: t.string({ description: 'A name for the request. Default: the pattern or the first path.' }),
     maxFiles: t.int({
       description:
-        'The maximum number of files. The mutation fails if the catalogue already contains more of the requested files. Files that appear later and exceed the maximum do not join the request.',
+        'The maximum number of files in the request. The mutation fails if the catalogue already contains more requested files than this. If requested files are added to the catalogue later, Tapegate adds them to the request only up to the maximum.',
     }),
     maxBytes: t.field(
       bigInt(
-        'The maximum number of bytes. The mutation fails if the requested files in the catalogue are already larger in total. Files that appear later and exceed the maximum do not join the request.',
+        'The maximum total size in bytes of the files in the request. The mutation fails if the requested files in the catalogue already have a larger total size. If requested files are added to the catalogue later, Tapegate adds them to the request only up to the maximum.',
       ),
     ),
     notifyOnFirstFile: t.string({
@@ -234,11 +248,11 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
     label: t.string({ description: 'The new label.' }),
     maxFiles: t.int({
       description:
-        'The maximum number of files. Null removes the limit. If the limit is raised, files that exceeded it can join the request.',
+        'The new maximum number of files in the request. Null removes the limit. If the limit is raised, Tapegate can add files that exceeded the previous limit.',
     }),
     maxBytes: t.field(
       bigInt(
-        'The maximum number of bytes. Null removes the limit. If the limit is raised, files that exceeded it can join the request.',
+        'The new maximum total size in bytes of the files in the request. Null removes the limit. If the limit is raised, Tapegate can add files that exceeded the previous limit.',
       ),
     ),
     notifyOnFirstFile: t.string({
@@ -259,22 +273,22 @@ const RequestFileStateType = builder.enumType('RequestFileState', {
   values: describeValues<RequestFileState>({
     WAITING: 'Not on disk yet.',
     ON_DISK: 'On disk.',
-    FAILED: 'Failed for good.',
+    FAILED: 'Failed permanently.',
     RELEASED: 'Released before the request ended.',
   }),
 });
 export const ErrorClassType = builder.enumType('ErrorClass', {
-  description: 'The error class, which determines whether and when the file is retried.',
+  description: 'The error class, which determines whether and when Tapegate retries the recall of the file.',
   values: describeValues<ErrorClass>({
     TRANSIENT: 'A temporary error.',
     PERMANENT: 'An error that retries cannot fix.',
     MEDIA: 'An error on the cartridge.',
-    SPACE: 'No room on the restore disks or at a library.',
+    SPACE: 'The restore disks or the library have no room for the file.',
     POLICY: 'Rejected by a site rule.',
   }),
 });
 const UnresolvedReasonType = builder.enumType('UnresolvedReason', {
-  description: 'Why the file of a requested path is not in the request.',
+  description: 'Why the file with a requested path is not in the request.',
   values: describeValues<UnresolvedReason>({
     UNKNOWN: 'The catalogue does not contain the path.',
     QUOTA_FULL: 'The file did not fit into the quota when it was added to the catalogue.',
@@ -287,7 +301,7 @@ const RequestFileType = builder.prismaObject('RequestFile', {
   description: 'A file in a request, with its own state.',
   fields: (t) => ({
     file: t.field({ type: TapeFileType, description: 'The file.', resolve: ({ file }) => file }),
-    size: t.expose('size', bigInt('The bytes charged for the file.')),
+    size: t.expose('size', bigInt('The number of bytes that the quota is charged for the file.')),
     state: t.expose('state', { type: RequestFileStateType, description: "The file's state in the request." }),
     errorClass: t.expose('errorClass', {
       type: ErrorClassType,
@@ -299,13 +313,12 @@ const RequestFileType = builder.prismaObject('RequestFile', {
 });
 
 const UnresolvedPathType = builder.prismaObject('UnresolvedPath', {
-  description:
-    "A requested path whose file is not in the request: the catalogue does not contain the path, or the file does not fit into the quota or the request's limits.",
+  description: 'A requested path whose file is not in the request. The field `reason` shows why.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
     reason: t.expose('reason', {
       type: UnresolvedReasonType,
-      description: 'Why the file of the path is not in the request.',
+      description: 'Why the file with this path is not in the request.',
     }),
   }),
 });
@@ -318,7 +331,7 @@ builder.prismaObjectFields('Request', (t) => ({
     {
       type: RequestFileType,
       complexity: pageComplexity,
-      description: 'The files in the order in which they joined the request.',
+      description: 'The files in the request, in the order in which they were added.',
       args: {
         states: t.arg({
           type: [RequestFileStateType],
@@ -340,7 +353,7 @@ builder.prismaObjectFields('Request', (t) => ({
     {
       type: UnresolvedPathType,
       description:
-        'The requested paths whose files are not in the request, in the order in which the paths joined the request.',
+        'The requested paths whose files are not in the request, in the order in which the paths were added to the request.',
       complexity: pageComplexity,
       resolve: ({ id }, args, ctx, info) =>
         resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
@@ -352,7 +365,7 @@ builder.prismaObjectFields('Request', (t) => ({
 const RecallStateType = builder.enumType('RecallState', {
   description: 'The state of a recall.',
   values: describeValues<RecallState>({
-    WAITING: 'Waiting for its first attempt or a retry.',
+    WAITING: 'Waiting for the first attempt or for a retry.',
     RUNNING: 'A drive is reading the file.',
   }),
 });
@@ -385,13 +398,13 @@ builder.prismaObjectFields('RequestFile', (t) => ({
   }),
   lastError: t.string({
     ...nullable(
-      'The last error, or the reason why the file failed or the next attempt is delayed. Null if there is neither an error nor a delay.',
+      'The last error, or the reason for which the next attempt is delayed. Null if there is neither an error nor a delay.',
     ),
     resolve: async (requestFile, _args, ctx) => requestFile.error ?? (await triesOf(ctx, requestFile))?.error ?? null,
   }),
   nextTry: t.field({
     ...timeOrNull(
-      'The earliest time of the next attempt. Null if the attempt may begin now, is running, or will not be made.',
+      'The earliest time of the next attempt. Null if the next attempt may begin now, if an attempt is running, or if there will be no further attempt.',
     ),
     resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.nextTry ?? null,
   }),
@@ -405,7 +418,10 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
       description:
         'The logical paths to release: paths of files in the request, or requested paths that the catalogue does not contain.',
     }),
-    match: t.string({ description: "A plain, case-sensitive substring of the request's paths." }),
+    match: t.string({
+      description:
+        'A plain, case-sensitive substring. Releases all paths of the request that contain this substring.',
+    }),
   }),
 });
 
@@ -420,7 +436,7 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
 builder.mutationFields((t) => ({
   createRequest: t.field({
     type: RequestType,
-    description: 'Creates a request, and charges the quota for the files that the catalogue contains.',
+    description: 'Creates a request, and charges the quota for the requested files that the catalogue contains.',
     errors: { types: takingErrors },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'The request to create.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
@@ -435,7 +451,7 @@ builder.mutationFields((t) => ({
   cancelRequest: t.field({
     type: RequestType,
     description:
-      'Cancels a request, releases its files and ends its charge to the quota. Cancelling a request twice changes nothing.',
+      'Cancels a request and releases its files. The quota is no longer charged for the files. Cancelling a request twice changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
@@ -456,7 +472,7 @@ builder.mutationFields((t) => ({
   releaseFiles: t.field({
     type: RequestType,
     description:
-      'Releases files before their request ends. The quota is no longer charged for the files, and they never rejoin the request. Releasing a file twice changes nothing. Fails if the request has ended.',
+      'Releases files before their request ends. The quota is no longer charged for the files, and Tapegate does not add them to the request again. Releasing a file twice changes nothing. Fails if the request has ended.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'The files to release.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),
@@ -464,7 +480,7 @@ builder.mutationFields((t) => ({
   retryRequest: t.field({
     type: RequestType,
     description:
-      'Retries all failed files of a request, each with the full number of attempts. Changes nothing if no file failed. Fails if the request has ended.',
+      'Retries the recalls of all failed files in a request. Each file gets the full number of attempts again. Changes nothing if no file has failed. Fails if the request has ended.',
     errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError] },
     args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'The request to retry.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, input))),

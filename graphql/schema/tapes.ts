@@ -77,12 +77,12 @@ builder.prismaNode('Drive', {
     library: t.relation('library', { description: 'The library that contains the drive.' }),
     volume: t.relation('volume', nullable('The mounted volume. Null if no volume is mounted.')),
     isClaimed: t.boolean({
-      description: 'Whether a running engine claims the drive.',
+      description: 'Whether a running engine has claimed the drive.',
       resolve: async ({ id }, _args, ctx) => (await claimed(ctx, id)) ?? false,
     }),
     host: t.string({
       ...nullable(
-        'The host of the engine that claims the drive. Null if no engine claims the drive, or the engine is too old to report its host. For viewers and operators.',
+        'The host of the engine that has claimed the drive. Null if no engine claims the drive, or the engine is too old to report its host. For viewers and operators.',
       ),
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? null,
     }),
@@ -145,7 +145,7 @@ export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').imp
   description: 'The files affected by a catalogue change.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size in bytes of the files.')),
     requests: t.exposeInt('requests', {
       description:
         'The number of live requests that contain at least one of these files, or have the path of one as an unresolved path.',
@@ -158,7 +158,7 @@ const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').impl
     'The files with a first or second copy on the retired volume, including files that were withdrawn earlier.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size in bytes of the files.')),
     elsewhere: t.exposeInt('elsewhere', { description: 'The number of files that are now read from another copy.' }),
     withdrawn: t.exposeInt('withdrawn', {
       description: 'The number of files that were withdrawn, because they had no other copy.',
