@@ -59,7 +59,9 @@ const TokenType = builder.objectRef<Token>('Token').implement({
   description: 'An API token, without its secret.',
   fields: (t) => ({
     tokenId: t.exposeInt('id', { description: "The token's id, which `revokeToken` requires." }),
-    name: t.exposeString('name', { description: 'The name of the user, service, viewer or operator.' }),
+    name: t.exposeString('name', {
+      description: 'The name of the user, service, viewer or operator that uses the token.',
+    }),
     role: t.expose('role', { type: RoleType, description: 'The role that the token grants.' }),
     quotas: t.exposeStringList('quotas', {
       description: 'For a service token, the users on whose behalf the service may act.',
@@ -95,7 +97,8 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
   fields: (t) => ({
     name: t.string({
       required: true,
-      description: 'The name of the user, service, viewer or operator. Must not contain colons.',
+      description:
+        'The name of the user, service, viewer or operator that will use the token. Must not contain colons.',
     }),
     role: t.field({ type: RoleType, required: true, description: 'The role that the token grants.' }),
     quotas: t.stringList({
@@ -140,7 +143,9 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
     }),
     uses: t.expose(
       'uses',
-      bigInt('The number of answered calls. Calls from the last few seconds may not be counted yet.'),
+      bigInt(
+        'The number of calls that Tapegate accepted without authentication. Calls from the last few seconds may not be counted yet.',
+      ),
     ),
     refused: t.expose(
       'refused',
@@ -164,7 +169,7 @@ const KindType = builder.enumType('AuditKind', {
     DRIVE: 'A drive, identified by name.',
     LIBRARY: 'A library, identified by name.',
     DISK: 'A restore disk, identified by its mount point.',
-    CATALOGUE: 'The catalogue, changed by an import or by archiving a prefix.',
+    CATALOGUE: 'The catalogue, for operations that add, rename, withdraw, reinstate or purge files.',
     RULE: 'A path rule.',
     WEBHOOK: 'A webhook, identified by its id.',
     CLOCK: 'The database clock.',

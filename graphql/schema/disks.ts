@@ -105,7 +105,7 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
     reserved: t.expose('reserved', bigInt('The number of bytes that were reserved for recalls.')),
     stalePartialFiles: t.exposeStringList('stalePartialFiles', {
       description:
-        'The logical paths of up to 100 complete or partial files that may remain on the disk. Empty unless the disk was failing, so that Tapegate could not remove the files.',
+        'The logical paths of up to 100 complete or partial files that may remain on the disk. Empty unless Tapegate could not check the disk because the disk was failing.',
     }),
   }),
 });

@@ -39,14 +39,14 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
 const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement({
   description: 'The number of rows that the doctor checks in each table.',
   fields: (t) => {
-    const count = (name: keyof ExaminedRows) =>
-      t.float({ description: 'The number of rows in the table.', resolve: (rows) => Number(rows[name]) });
+    const count = (name: keyof ExaminedRows, what: string) =>
+      t.float({ description: `The number of ${what} in the database.`, resolve: (rows) => Number(rows[name]) });
     return {
-      quotas: count('quotas'),
-      requests: count('requests'),
-      requestFiles: count('requestFiles'),
-      recalls: count('recalls'),
-      disks: count('disks'),
+      quotas: count('quotas', 'quotas'),
+      requests: count('requests', 'requests'),
+      requestFiles: count('requestFiles', 'request files'),
+      recalls: count('recalls', 'recalls'),
+      disks: count('disks', 'restore disks'),
     };
   },
 });

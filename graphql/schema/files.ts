@@ -294,7 +294,7 @@ builder.subscriptionFields((t) => ({
   stageChanges: t.field({
     type: StageChangeType,
     description:
-      'First sends the current stage of each file in a request, or of each file whose path contains `match`. Then sends every stage change of these files. Without arguments, sends the stage changes of all files, but no current stages. With `after`, sends only the changes after the event with this id. A client that disconnects before all current stages have arrived must start again without `after`.',
+      'First sends the current stage of each file in a request, or of each file whose path contains `match`. Then sends every stage change of these files. Without arguments, sends the stage changes of all files, but no current stages. With `after`, sends only the changes that follow the given event. A client that disconnects before all current stages have arrived must start again without `after`.',
     args: {
       requestId: t.arg.int({
         description: 'The `requestId` of a request. Limits the stream to the files in this request.',
@@ -394,7 +394,9 @@ builder.mutationFields((t) => ({
     description:
       'Renames files in the catalogue. Requests keep the renamed files, and copies keep their paths on disk. If a request waits for the new path of a file, Tapegate adds the renamed file to the request.',
     errors: { types: renameErrors },
-    args: { input: t.arg({ type: RenameFilesInput, required: true, description: 'The files and their new path.' }) },
+    args: {
+      input: t.arg({ type: RenameFilesInput, required: true, description: 'The files to rename, and their new path.' }),
+    },
     resolve: (_root, { input: { dryRun, inLibrary, ...input } }, ctx) =>
       renameFiles(ctx, { ...input, isInLibrary: inLibrary, isDryRun: dryRun }),
   }),

@@ -37,7 +37,7 @@ const StateType = builder.enumType('WebhookMessageState', {
     PENDING: 'Waiting for delivery or for a retry.',
     SENT: 'Accepted by the receiver.',
     GIVEN_UP:
-      'Tapegate stopped trying to deliver the message, because the receiver did not accept it for several days. Tapegate tries again if somebody enables the webhook.',
+      'Tapegate stopped trying to deliver the message, because the receiver did not accept it for several days. Tapegate tries again if a user enables the webhook.',
   }),
 });
 
@@ -183,7 +183,7 @@ builder.mutationFields((t) => ({
 const meanings: Record<MailWait, string> = {
   ENGINE: 'Waiting for an engine whose settings contain a mail server (`SMTP_URL`).',
   RETRY: 'Waiting for the next attempt to send the email, or for the current attempt to end.',
-  USER_RATE: 'Delayed by the rate limit for each user, which is half of `TAPEGATE_MAIL_RATE`.',
+  USER_RATE: 'Delayed by the per-user rate limit, which is half of `TAPEGATE_MAIL_RATE`.',
   RATE: "Delayed by the site's rate limit, `TAPEGATE_MAIL_RATE`.",
 };
 

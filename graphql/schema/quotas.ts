@@ -136,7 +136,7 @@ const MemberKindType = builder.enumType('MemberKind', {
   description: 'Whether a quota member is a user or a group.',
   values: describeValues<MemberKind>({
     USER: 'One user.',
-    GROUP: "All users in a group. A caller's groups are determined when the caller is authenticated.",
+    GROUP: "All users in a group. The method of authentication determines a caller's groups.",
   }),
 });
 

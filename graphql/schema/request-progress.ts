@@ -29,7 +29,7 @@ builder.subscriptionFields((t) => ({
   requestProgress: t.field({
     type: RequestProgressType,
     description:
-      'Sends the current progress of a request, then every change. With `after`, sends only the changes after the event with this id. Completes when the request has finished.',
+      'Sends the current progress of a request, then every change. With `after`, sends only the changes that follow the given event. Completes when the request has finished.',
     args: {
       id: t.arg.int({ required: true, description: "The request's `requestId`." }),
       after: t.arg(bigInt('The `eventId` of the last received event.')),

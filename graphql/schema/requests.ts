@@ -80,13 +80,10 @@ export const RequestType = builder.prismaNode('Request', {
   description:
     'A request to restore files: either all files whose path contains a pattern, or the files in a list of paths. The quota is charged for the files until the request ends.',
   fields: (t) => ({
-    requestId: t.exposeInt('id', {
-      description: 'The id of the request in the REST API, and in the arguments of queries and mutations.',
-    }),
+    requestId: t.exposeInt('id', { description: "The request's id in the REST API and in operation arguments." }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
     pattern: t.exposeString('pattern', {
-      description:
-        'The substring that the requested paths contain. Empty if the request contains a list of paths instead.',
+      description: 'The substring that all requested paths contain. Empty for a request with a list of paths.',
     }),
     label: t.exposeString('label', { description: 'A name for the request, chosen by the user.' }),
     requestDate: t.expose('requestDate', time('When the request was created.')),
@@ -99,13 +96,10 @@ export const RequestType = builder.prismaNode('Request', {
       'notifyOnLastFile',
       nullable('The email address to notify when the request has finished.'),
     ),
-    maxFiles: t.exposeInt(
-      'maxFiles',
-      nullable('The maximum number of files in the request. Null if there is no limit.'),
-    ),
+    maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files in the request. Null means no limit.')),
     maxBytes: t.expose(
       'maxBytes',
-      bigIntOrNull('The maximum total size in bytes of the files in the request. Null if there is no limit.'),
+      bigIntOrNull('The maximum total size in bytes of the files in the request. Null means no limit.'),
     ),
     tapestoreRequestStart: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
     tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null until it ends.')),
@@ -419,8 +413,7 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
         'The logical paths to release: paths of files in the request, or requested paths that the catalogue does not contain.',
     }),
     match: t.string({
-      description:
-        'A plain, case-sensitive substring. Releases all paths of the request that contain this substring.',
+      description: 'A plain, case-sensitive substring. Releases all paths of the request that contain this substring.',
     }),
   }),
 });

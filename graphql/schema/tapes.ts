@@ -82,7 +82,7 @@ builder.prismaNode('Drive', {
     }),
     host: t.string({
       ...nullable(
-        'The host of the engine that has claimed the drive. Null if no engine claims the drive, or the engine is too old to report its host. For viewers and operators.',
+        'The host of the engine that has claimed the drive. Null if no engine has claimed the drive, or if the version of the engine is too old to report its host. For viewers and operators.',
       ),
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? null,
     }),

@@ -63,7 +63,7 @@ const requests: BadInput[] = [
   mutate('createRequest', 'without a quota', /Field "quota" of required type "String!"/, { pattern: '/a/' }, 400),
 ];
 
-const SETTINGS = /^settings must be a JSON object as text/;
+const SETTINGS = /^settings must be a string that contains a JSON object/;
 const DRIVES = /^drives must be a whole number from 1 to 256, not /;
 
 /** Returns a row that adds a library. The library is valid except for the fields in `given`. */
@@ -211,7 +211,7 @@ const findings: BadInput[] = [
       ask(`repairs after ${place}`, CURSOR, `mutation { repairFindings${after} { ${FAILED} } }`),
     ];
   }),
-  ask('findings backwards', /pages only forward/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
+  ask('findings backwards', /returns pages only in forward order/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
 ];
 
 const NAMES_OR_ALL = /^names must contain a volume if all is not true, and must be empty if all is true/;
