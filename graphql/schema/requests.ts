@@ -97,10 +97,7 @@ export const RequestType = builder.prismaNode('Request', {
       nullable('The email address to notify when the request has finished.'),
     ),
     maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files in the request. Null means no limit.')),
-    maxBytes: t.expose(
-      'maxBytes',
-      bigIntOrNull('The maximum total size in bytes of the files in the request. Null means no limit.'),
-    ),
+    maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum total file size in bytes. Null means no limit.')),
     tapestoreRequestStart: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
     tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null until it ends.')),
     firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When the first file was on disk.')),
