@@ -58,7 +58,7 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
     }),
     hosts: t.stringList({
       description:
-        'The hosts whose engines checked the disk in the last minute. At most 100, ordered by name. For viewers and operators.',
+        'The hosts whose engines checked the disk in the last minute. Lists at most 100 hosts, ordered by name. For viewers and operators.',
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? [],
     }),
   }),

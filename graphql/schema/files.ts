@@ -386,7 +386,13 @@ builder.mutationFields((t) => ({
     description:
       'Restores withdrawn files to the catalogue, and adds each file to the requests that wait for the file.',
     errors: { types: errors },
-    args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'The files to restore.' }) },
+    args: {
+      input: t.arg({
+        type: ReinstateFilesInput,
+        required: true,
+        description: 'The files to restore to the catalogue.',
+      }),
+    },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
   }),
   renameFiles: t.field({

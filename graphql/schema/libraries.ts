@@ -270,7 +270,7 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
     ),
     nextKept: t.expose('nextKept', {
       type: [KeptCopyType],
-      description: 'The released files that the library will remove from its disk first. At most 100.',
+      description: 'The released files that the library will remove from its disk first. Lists at most 100 files.',
     }),
   }),
 });

@@ -97,7 +97,7 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
 });
 
 const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
-  description: "One user's waiting files on a volume.",
+  description: 'The files on a volume that one user is waiting for.',
   fields: (t) => ({
     user: t.exposeString('user', { description: "The user's name." }),
     files: t.exposeInt('files', { description: 'The number of files.' }),

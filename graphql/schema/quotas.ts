@@ -295,7 +295,7 @@ const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
       description: 'The number of changed requests: those that belonged to the user or mentioned the user.',
     }),
     emails: t.exposeInt('emails', {
-      description: 'The number of changed emails. Emails that were waiting to be sent are not sent.',
+      description: 'The number of changed emails. Tapegate does not send emails that were still waiting.',
     }),
     tokens: t.exposeInt('tokens', {
       description: "The number of revoked tokens with the user's name, regardless of their role.",
