@@ -21,15 +21,15 @@ export const counted = {
   },
   tapegate_recalls_started_total: { help: 'Started recalls', labels: ['drive'] },
   tapegate_recalls_ended_total: {
-    help: 'Ended recalls, by outcome and error class',
+    help: 'Recalls that have ended, by outcome and error class',
     labels: ['drive', 'outcome', 'class'],
   },
-  tapegate_recalled_bytes_total: { help: 'Bytes of completely read files', labels: ['drive'] },
+  tapegate_recalled_bytes_total: { help: 'Bytes of the files that drives read completely', labels: ['drive'] },
   tapegate_drive_busy_seconds_total: {
     help: 'Seconds that drives spent on recalls, including mounts',
     labels: ['drive'],
   },
-  tapegate_hung_calls_total: { help: 'Calls that hung on a restore disk or on tape', labels: ['device'] },
+  tapegate_hung_calls_total: { help: 'Calls to a restore disk or to tape that did not return in time', labels: ['device'] },
   tapegate_mail_total: { help: 'Attempts to send an email, by result', labels: ['result'] },
   tapegate_webhooks_total: { help: 'Attempts to send a message to a webhook, by result', labels: ['result'] },
   tapegate_job_failures_total: { help: "Failed runs of the engine's periodic jobs", labels: ['job'] },
@@ -42,7 +42,7 @@ export const counted = {
 
 export const timed = {
   tapegate_http_request_seconds: {
-    help: 'Time from the header of an HTTP request to the end of its response, including streams, by route template',
+    help: 'Duration of HTTP requests, from the request header to the end of the response or stream, by route template',
     labels: ['method', 'route', 'status'],
     buckets: QUICK,
   },
@@ -63,7 +63,7 @@ export const timed = {
   },
   tapegate_job_seconds: { help: "Duration of the engine's periodic jobs", labels: ['job'], buckets: QUICK },
   tapegate_event_delay_seconds: {
-    help: 'Time from an event until subscribers of this process receive it',
+    help: 'Delay between an event and its delivery to subscribers of this process',
     labels: [],
     buckets: QUICK,
   },

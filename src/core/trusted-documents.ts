@@ -17,14 +17,14 @@ export function readTrusted(file: string): Map<string, string> {
   const entries = isObject(found) ? Object.entries(found) : [];
   const documents = entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string');
   if (documents.length === 0 || documents.length < entries.length) {
-    throw new Error(`TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object that maps document ids to texts`);
+    throw new Error(`TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object that maps document ids to document texts`);
   }
   const byName = new Map<string, string>();
   for (const [id, text] of documents) {
     const name = withoutAlgorithm(id);
     if ((byName.get(name) ?? text) !== text) {
       throw new Error(
-        `TAPEGATE_TRUSTED_DOCUMENTS: ${file} has two documents with the id ${quote(name)}; ids that differ only in case are the same`,
+        `TAPEGATE_TRUSTED_DOCUMENTS: ${file} contains two documents with the id ${quote(name)}; document ids are not case-sensitive`,
       );
     }
     byName.set(name, text);

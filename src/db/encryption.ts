@@ -74,7 +74,7 @@ export const isOfNoTls = (error: unknown): boolean => /^The server does not supp
 
 function explainNoTls(mode: string, cause: unknown): Error {
   const demand = mode === '' ? 'its URL' : `sslmode=${mode}`;
-  const remedy = 'enable ssl on the server, or use sslmode=prefer or disable';
+  const remedy = 'enable ssl on the server, or use sslmode=prefer or sslmode=disable';
   return new Error(`the database server does not support TLS, and ${demand} requires it: ${remedy}`, { cause });
 }
 

@@ -131,7 +131,7 @@ export async function connect<Client extends pg.Client>(make: () => Client): Pro
 
 const WRONG_PASSWORD = '28P01';
 const NO_PASSWORD =
-  'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
+  'the database requires a password, but the URL contains none: add the password, percent-encoded, after the user name, or set PGPASSWORD';
 
 /** Adds the remedy to an error about a setting that the database role is not allowed to change. */
 function withRemedy(error: unknown): unknown {
@@ -159,7 +159,7 @@ export function destroy(client: pg.Client, error: Error = away()): void {
 
 function refuseOther(found: unknown, expected: string): void {
   if (found === expected) return;
-  const problem = `the database was replaced with another: its identity is ${found}, not ${expected}`;
+  const problem = `the database was replaced with another one, whose identity is ${found} instead of ${expected}`;
   throw new UnavailableError('away', problem, undefined, 'restart the process');
 }
 

@@ -51,7 +51,7 @@ export async function requireCurrent(
   const pending = await withClient(config, Client, (client) => findPending(client, dir));
   if (pending.length === 0) return [];
   throw new Error(
-    `the database schema is out of date: it lacks ${pending.map(({ name }) => name).join(', ')}; to update it, run "tapegate migrate", or start a gateway or an engine of this version`,
+    `the database schema is out of date, and lacks these migrations: ${pending.map(({ name }) => name).join(', ')}; to apply them, run "tapegate migrate", or start a gateway or an engine of this version`,
   );
 }
 

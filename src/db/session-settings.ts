@@ -23,7 +23,7 @@ const all = (value: string, names: string): Record<string, string> =>
 
 /** Default settings. The site's options in DATABASE_URL or PGOPTIONS take precedence. */
 export const defaultSettings: readonly SessionSetting[] = settings(
-  'Has room for a bitmap of the matches among ten million files. With the default of 4 MB, PostgreSQL compares every path on each page that contains a match: 55 s instead of 2 s. Only statements that need this memory allocate it.',
+  'This value has room for a bitmap of the matches among ten million files. With the default of 4 MB, PostgreSQL compares every path on each page that contains a match: 55 s instead of 2 s. Only statements that need this memory allocate it.',
   { work_mem: '64MB' },
 );
 
@@ -44,7 +44,7 @@ export const requiredSettings: readonly SessionSetting[] = [
       ...all('0', 'idle_in_transaction_session_timeout idle_session_timeout'),
     },
   ),
-  ...settings('A killed process loses its locks, so its statement must not continue to run or wait.', {
+  ...settings('When a process is killed, its statement must end, because the process has lost its locks.', {
     client_connection_check_interval: '10s',
   }),
   ...settings('The code parses values in these formats.', {
@@ -65,18 +65,18 @@ export const requiredSettings: readonly SessionSetting[] = [
     array_nulls: 'on',
     transform_null_equals: 'off',
   }),
-  ...settings("This schema contains Tapegate's tables, views and functions. Prisma names it in each statement.", {
+  ...settings("This schema contains Tapegate's tables, views and functions. Prisma names this schema in each statement.", {
     search_path: 'public',
     restrict_nonsystem_relation_kind: '',
   }),
-  ...settings('A search must find all rows, or fail.', { gin_fuzzy_search_limit: '0', row_security: 'off' }),
+  ...settings('A search must return all matching rows, or fail.', { gin_fuzzy_search_limit: '0', row_security: 'off' }),
   ...settings('A transaction that conflicts with another one is retried on the same connection.', {
     exit_on_error: 'off',
   }),
   ...settings('New tables must support row locks and updates.', { default_table_access_method: 'heap' }),
   ...settings('Tapegate does not read notices.', { client_min_messages: 'warning' }),
-  ...settings('The code itself marks the statements for which one plan suits all values.', { plan_cache_mode: 'auto' }),
-  ...settings('Statements stay within their time limits only with plans that use indexes, joins and sorts.', {
+  ...settings('The code itself marks the statements that can use one plan for all values.', { plan_cache_mode: 'auto' }),
+  ...settings('Without these types of plan, statements exceed their time limits.', {
     ...all('on', 'enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin enable_incremental_sort'),
     ...all('on', 'enable_indexonlyscan enable_indexscan enable_material enable_memoize enable_mergejoin'),
     ...all('on', 'enable_nestloop enable_parallel_append enable_parallel_hash enable_seqscan enable_sort'),

@@ -248,5 +248,5 @@ const seconds = (): number => performance.now() / 1000;
 
 function describeJump(ahead: number): string {
   const amount = Math.round(Math.abs(ahead)).toLocaleString('en-US');
-  return `the database clock is ${amount} s ${ahead > 0 ? 'ahead of' : 'behind'} the elapsed time: nothing expires or is removed`;
+  return `the database clock is ${amount} s ${ahead > 0 ? 'ahead of' : 'behind'} the elapsed time on this host: nothing expires or is removed`;
 }

@@ -139,7 +139,7 @@ export async function endFarTimes(ctx: Context): Promise<void> {
   if (ended === 0) return;
   ctx.log.warn(
     { times: ended },
-    'ended leases and retry times that were far in the future, because the clock was set back',
+    'the clock was set back: ended the leases and retry times that were far in the future',
   );
   await ctx.db.pool.query(sql`SELECT pg_notify('tapegate', 'recall')`);
 }

@@ -127,7 +127,7 @@ export function isChanging(operation: Operation): operation is Changing {
 
 /** For each right, the roles that have it, and the text that follows "may not" in the error message. */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
-  read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this' },
+  read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this information' },
   ask: {
     roles: ['user', 'operator', 'service', 'legacy'],
     what: 'request files: this caller has no quota',
@@ -138,11 +138,11 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
     roles: ['user', 'operator'],
     what: "manage members and webhooks: a user's or an operator's token is required",
   },
-  look: { roles: ['viewer', 'operator'], what: "read this: a viewer's or an operator's token is required" },
-  operate: { roles: ['operator'], what: "do this: an operator's token is required" },
+  look: { roles: ['viewer', 'operator'], what: "read this information: a viewer's or an operator's token is required" },
+  operate: { roles: ['operator'], what: "use this operation: an operator's token is required" },
 };
 
-const READ_ONLY = 'do this: the token allows only reading, and does not have the rights of an operator';
+const READ_ONLY = 'use this operation: the token allows only reading, and does not have the rights of an operator';
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];

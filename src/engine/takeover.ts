@@ -86,7 +86,7 @@ export async function takeOverSite(
   const present = directories.filter(({ problem }) => problem === undefined);
   if (missing.length > 0 && !skipsMissing)
     throw new Error(
-      `cannot take over because a directory is unavailable: ${missing.join('; ')} (--skip-missing skips it)`,
+      `cannot take over because a directory is unavailable: ${missing.join('; ')}; to skip unavailable directories, use --skip-missing`,
     );
   const site = await readIdentity(ctx);
   const isShared = await ownership.isIdentityShared(site, present);
@@ -100,7 +100,7 @@ export async function takeOverSite(
   for (let tries = 0; open.length > 0; tries++) {
     if (tries === TRIES)
       throw new Error(
-        `another Tapegate still uses ${open.map(({ mountpoint }) => mountpoint).join(', ')}: stop it first`,
+        `another Tapegate installation still uses ${open.map(({ mountpoint }) => mountpoint).join(', ')}: stop that installation first`,
       );
     for (const each of open) await write(each);
     await sleep(SETTLE_MS);

@@ -15,7 +15,7 @@ const EMPTY = [204, 205, 304];
 export async function fetchBounded(url: string | URL, options: RequestInit, ms: number): Promise<Response> {
   const end = new AbortController();
   const abort = (reason: unknown) => end.abort(reason);
-  const timer = setTimeout(abort, ms, new Error(`no answer within ${ms / 1000} s`));
+  const timer = setTimeout(abort, ms, new Error(`no response within ${ms / 1000} s`));
   const { signal } = options;
   const onAbort = () => abort(signal?.reason);
   if (signal?.aborted) onAbort();
@@ -46,7 +46,7 @@ async function readBody(response: Response, aborted: Promise<never>): Promise<Bu
       const { done, value } = await Promise.race([reader.read(), aborted]);
       if (done) break;
       size += value.length;
-      if (size > MAX_BYTES) throw new Error(`the answer has more than ${MAX_BYTES} bytes`);
+      if (size > MAX_BYTES) throw new Error(`the response is larger than ${MAX_BYTES} bytes`);
       chunks.push(value);
     }
     return Buffer.concat(chunks);

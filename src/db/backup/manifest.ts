@@ -46,7 +46,7 @@ export async function readManifest(backup: string): Promise<Manifest> {
   });
   const manifest = parse(text, file);
   if (manifest.format !== FORMAT) {
-    throw new Error(`${file}: its format is ${manifest.format}, but this Tapegate supports format ${FORMAT}`);
+    throw new Error(`${file} has format ${manifest.format}, but this version of Tapegate supports only format ${FORMAT}`);
   }
   if (manifest.platform !== platformHere()) {
     throw new Error(`${backup} was created on ${manifest.platform}, but this host is ${platformHere()}`);
@@ -54,7 +54,7 @@ export async function readManifest(backup: string): Promise<Manifest> {
   for (const name of [...manifest.directories, ...manifest.files.map((each) => each.path)]) {
     const parts = name.split('/');
     if (parts.some((part) => part === '' || part === '.' || part === '..')) {
-      throw new Error(`${file}: ${JSON.stringify(name)} is not a relative path`);
+      throw new Error(`${file}: ${JSON.stringify(name)} must be a relative path without "." or ".."`);
     }
   }
   return manifest;

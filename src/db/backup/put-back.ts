@@ -10,7 +10,7 @@ import { CLUSTER, type Manifest } from './manifest.js';
  * Configuration files that a restore replaces, because a backup's configuration could make the server run any program.
  */
 const SETTINGS = {
-  'postgresql.conf': `# Written by "tapegate restore". The backup contains the settings of the original server.
+  'postgresql.conf': `# Written by "tapegate restore". The original server's settings are in the backup.
 datestyle = 'iso, mdy'
 default_text_search_config = 'pg_catalog.english'
 `,
@@ -35,10 +35,10 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
     const file = path.join(from.directory, from.path);
     if (!found) throw new Error(`the backup is incomplete: ${file} is missing`);
     if (found.size !== expected.size) {
-      throw new Error(`the backup is damaged: ${file} has ${found.size} bytes instead of ${expected.size}`);
+      throw new Error(`the backup is damaged: the size of ${file} is ${found.size} bytes instead of ${expected.size}`);
     }
     if (found.sha256 !== expected.sha256) {
-      throw new Error(`the backup is damaged: ${file} has checksum ${found.sha256} instead of ${expected.sha256}`);
+      throw new Error(`the backup is damaged: the checksum of ${file} is ${found.sha256} instead of ${expected.sha256}`);
     }
   }
   for (const name of LEADING) await rm(path.join(dataDir, name), { force: true, recursive: true });

@@ -12,7 +12,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { codeOf, messageOf } from '../../core/errors.js';
 
-const REMEDY = 'move it away, or set DATA_DIR to another directory';
+const REMEDY = 'move the existing file or directory, or set DATA_DIR to another directory';
 
 /** Returns whether `dataDir` exists. @throws Error if `dataDir` or its parent is not a directory */
 export function findCluster(dataDir: string): boolean {
@@ -22,7 +22,7 @@ export function findCluster(dataDir: string): boolean {
       if (!stats) return false;
       if (stats.isDirectory()) continue;
     } catch (error) {
-      const problem = codeOf(error) === 'ENOTDIR' ? 'a part of the path is a file' : messageOf(error);
+      const problem = codeOf(error) === 'ENOTDIR' ? 'a component of the path is a file, not a directory' : messageOf(error);
       throw new Error(`cannot use directory ${directory} (DATA_DIR): ${problem}`, { cause: error });
     }
     throw new Error(`${directory} is not a directory: ${REMEDY}`);
@@ -220,7 +220,7 @@ export function openPlainFile(file: string): number | undefined {
     if (codeOf(error) === 'ENOENT') return undefined;
     if (!['ELOOP', 'ENXIO'].includes(codeOf(error) ?? '')) throw error;
   }
-  throw new Error(`${file} is not a regular file with a single link: another user may have replaced it`);
+  throw new Error(`${file} must be a regular file with only one hard link: another user might have replaced it`);
 }
 
 const require = createRequire(import.meta.url);
@@ -239,20 +239,20 @@ export function findServerUser(dataDir: string): ServerUser {
   const own = process.getuid?.();
   const owner = fs.statSync(dataDir, { throwIfNoEntry: false });
   if (own === undefined || (own !== 0 && (!owner || owner.uid === own))) return {};
-  if (owner && own !== 0) throw new Error(`${dataDir} belongs to another user (uid ${owner.uid})`);
+  if (owner && own !== 0) throw new Error(`${dataDir} belongs to another user (uid ${owner.uid}): run Tapegate as that user`);
   if (owner && owner.uid !== 0) {
     const parent = path.dirname(dataDir);
     const above = fs.statSync(parent);
     if (above.uid === owner.uid || (above.mode & 0o022) === 0) return { uid: owner.uid, gid: owner.gid };
     throw new Error(
-      `${dataDir} belongs to another user (uid ${owner.uid}), and other users may write to ${parent}: another user may have created it`,
+      `${dataDir} belongs to another user (uid ${owner.uid}), who might have created it, because other users may write to ${parent}`,
     );
   }
   for (const name of ['postgres', 'nobody']) {
     const [uid, gid] = [idOf('-u', name), idOf('-g', name)];
     if (uid !== undefined && gid !== undefined) return { uid, gid };
   }
-  throw new Error('PostgreSQL refuses to run as root, and there is no user "postgres" or "nobody" to run it as');
+  throw new Error('PostgreSQL refuses to run as root, and this host has neither user "postgres" nor user "nobody": create user "postgres"');
 }
 
 function idOf(flag: string, name: string): number | undefined {
@@ -316,5 +316,5 @@ function copyPackage(root: string): string {
   }
   const stats = fs.lstatSync(copy);
   if (stats.isDirectory() && stats.uid === process.getuid?.() && (stats.mode & 0o022) === 0) return copy;
-  throw new Error(`${copy} belongs to another user, or other users may write to it: remove it`);
+  throw new Error(`${copy} must be a directory that belongs to this user and that other users cannot write to: remove it`);
 }

@@ -108,7 +108,7 @@ export async function startEmbedded(options: {
  */
 function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };
-  if (process.platform !== 'linux') throw new Error(`${dataDir} is too long for a socket: use a shorter DATA_DIR`);
+  if (process.platform !== 'linux') throw new Error(`${dataDir} is too long for the path of a Unix socket: set DATA_DIR to a shorter path`);
   const fd = fs.openSync(dataDir, fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
   return { directory: `/proc/${process.pid}/fd/${fd}`, close: () => fs.closeSync(fd) };
 }
@@ -210,7 +210,7 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   const { dataDir } = server;
   const log = logOf(dataDir);
   const logged = fs.lstatSync(log, { throwIfNoEntry: false });
-  if (logged?.isFile() === false) throw new Error(`${log} is not a regular file`);
+  if (logged?.isFile() === false) throw new Error(`${log} is not a regular file: move it elsewhere`);
   removeStaleLocks(dataDir);
   const child = spawnServer(server);
   let errors = '';
@@ -232,7 +232,7 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   if (end === undefined) return undefined;
   const output = errors + (readSmall(log, logged?.size) ?? '');
   const isFull = fs.statfsSync(dataDir).bavail === 0; // if the disk is full, the log might lack the reason
-  const reason = findReason(output, dataDir) ?? (isFull ? 'its disk is full' : 'it did not log a reason');
+  const reason = findReason(output, dataDir) ?? (isFull ? 'the disk is full' : 'the server did not log a reason');
   if (end.isPassing || PASSING.test(output) || findServer(dataDir)) return `it ${end.text}: ${reason}`;
   throw new Error(`PostgreSQL ${end.text} during its start: ${reason}; see ${log}`);
 }

@@ -66,5 +66,5 @@ function elementText(value: unknown): string {
 
 function plainText(value: unknown): string {
   if (['string', 'number', 'bigint', 'boolean'].includes(typeof value)) return String(value);
-  throw new TypeError(`a value of a list must be text, a number or a boolean, not ${typeof value}`);
+  throw new TypeError(`a list must contain only text, numbers and booleans, not ${typeof value}`);
 }

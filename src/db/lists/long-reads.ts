@@ -137,8 +137,8 @@ export class LongReads {
 
   private tooSlow(): UnavailableError {
     const { least } = this.options;
-    const pace = `less than ${least.bytesPerSecond} bytes a second for ${least.windowMs / 1000} s`;
-    return new UnavailableError('busy', `the client read ${pace} while others waited`);
+    const pace = `less than ${least.bytesPerSecond} bytes per second for ${least.windowMs / 1000} s`;
+    return new UnavailableError('busy', `the client read ${pace} while other clients waited`);
   }
 }
 

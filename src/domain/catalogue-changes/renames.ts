@@ -120,7 +120,7 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   const [again] = await tx.query<{ path: string }>(
     sql`SELECT new_path AS path FROM leaving WHERE ${from.endsWith('/')} AND starts_with(new_path, ${from}) LIMIT 1`,
   );
-  if (again) throw new InUseError(`the new path ${quote(again.path)} would be below ${quote(from)} again`);
+  if (again) throw new InUseError(`the new path ${quote(again.path)} must not be below ${quote(from)}, the renamed directory`);
   const taken = await tx.query<{ path: string; isWithdrawn: boolean; files: number }>(
     sql`SELECT f.path, NOT ${isOffered} AS "isWithdrawn", (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.path = l.new_path
         ORDER BY f.path LIMIT ${MAX_NAMED}`,
@@ -148,7 +148,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
     const known = prefixes.map((each) => quote(each)).join(', ');
     throw new InvalidInputError(
       'to',
-      `must be below a prefix of library ${library.name} (${known}), but ${quote(rows[0].path)} is not`,
+      `must be below a prefix of library ${library.name} (${known}), but the new path ${quote(rows[0].path)} is not`,
     );
   }
 }
@@ -184,7 +184,7 @@ function refuseNamed(
 ): void {
   if (named.length === 0) return;
   const more = files > named.length ? ', and others' : '';
-  const done = before === 0 ? 'nothing was renamed' : `${plural(before, 'file was', 'files were')} renamed before that`;
+  const done = before === 0 ? 'nothing was renamed' : `${plural(before, 'file was', 'files were')} renamed before this error`;
   throw new InUseError(`${plural(files, one, many)}: ${named.map(({ text }) => text).join(', ')}${more}; ${done}`);
 }
 

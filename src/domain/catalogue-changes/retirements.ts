@@ -184,7 +184,7 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
   return new InUseError(
     `volume ${quote(name)} has the only usable copy of ${plural(files, 'file')} (${formatBytes(bytes)}): ${first
       .map(({ path }) => quote(path))
-      .join(', ')}${more}; withdraw the files with the volume, or first import their positions on other volumes`,
+      .join(', ')}${more}; withdraw these files together with the volume, or first import their positions on other volumes`,
   );
 }
 
@@ -260,7 +260,7 @@ async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: s
   const { files = 0, path = null } = rows[0] ?? {};
   if (files === 0) return;
   throw new InUseError(
-    `volume ${quote(name)} is retired, and still has ${plural(files, 'file')} that were read or changed meanwhile, such as ${quote(path ?? '')}: retire the volume again`,
+    `volume ${quote(name)} is retired, but still contains ${plural(files, 'file')} that were read or changed during the operation, such as ${quote(path ?? '')}: retire the volume again`,
   );
 }
 

@@ -40,7 +40,7 @@ export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<
     async (auditEntry) => {
       const names = { from: checkVolumeName('from', from), to: checkVolumeName('to', to) };
       if (names.from === names.to) {
-        throw new InvalidInputError('to', `must not be the same volume as from: both are ${quote(names.to)}`);
+        throw new InvalidInputError('to', `must differ from the source volume: both are ${quote(names.to)}`);
       }
       const query: Query = async <Row extends object>(statement: Sql) => (await ctx.db.pool.query<Row>(statement)).rows;
       const volumes = await findVolumes(query, names);

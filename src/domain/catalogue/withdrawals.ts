@@ -201,7 +201,7 @@ export async function findUnlisted(
   const { withdrawn, known } = row ?? { withdrawn: 0, known: 0 };
   if (withdrawn * 100 > known * complete.mostPercent) {
     throw new InUseError(
-      `nothing was imported: the list omits ${withdrawn} of ${plural(known, 'file')} below ${quote(complete.prefix)}, but at most ${complete.mostPercent} % may be withdrawn`,
+      `nothing was imported: the list omits ${withdrawn} of ${plural(known, 'file')} below ${quote(complete.prefix)}, which is more than the ${complete.mostPercent} % that an import may withdraw`,
     );
   }
   return { withdrawn, known };

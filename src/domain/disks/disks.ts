@@ -94,7 +94,7 @@ export async function refuseNested(
   for (const other of disks) {
     const otherPath = await real(other.mountpoint);
     if (!liesIn(realPath, otherPath) && !liesIn(otherPath, realPath)) continue;
-    const problem = `must not overlap with restore disk ${other.mountpoint}: ${quote(mountpoint)}`;
+    const problem = `must neither contain restore disk ${other.mountpoint} nor be inside it: ${quote(mountpoint)}`;
     throw new InvalidInputError('mountpoint', problem);
   }
 }
@@ -361,12 +361,12 @@ function refuseInUse(disk: RemovedDisk & Contents): void {
       ? 'the disk is draining, and becomes empty when the requests for these copies end'
       : 'drain the disk, and remove it when it is empty';
     throw new InUseError(
-      `${name} contains ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'running recall')}: ${remedy}`,
+      `${name} contains ${plural(copies, 'copy', 'copies')} (${plural(copyBytes, 'byte')} in total), and has ${plural(running, 'running recall')}: ${remedy}`,
     );
   }
   if (changed > 0) {
     throw new InUseError(
-      `${name} contains ${plural(changed, 'copy that was', 'copies that were')} changed outside Tapegate, with no other copy on disk: move ${changed === 1 ? 'it' : 'them'} away, and run "tapegate doctor --repair"`,
+      `${name} contains ${plural(changed, 'copy that was', 'copies that were')} changed outside Tapegate and that no other disk contains: move ${changed === 1 ? 'this copy' : 'these copies'} elsewhere, and run "tapegate doctor --repair"`,
     );
   }
   if (stalePartialFiles.length > 0 && !isFailing) {

@@ -247,11 +247,11 @@ function describeLimits(size: bigint, disks: readonly Candidate[]): string {
 function limitOf(disk: Candidate, size: bigint): string {
   const { mountpoint, fileSystem } = disk;
   if (roomByAllocation(disk) < size) {
-    return `${mountpoint} has ${formatRoom(roomByAllocation(disk))} left of its allocated ${formatBytes(disk.size)}`;
+    return `${mountpoint} has ${formatRoom(roomByAllocation(disk))} left of the ${formatBytes(disk.size)} allocated to Tapegate`;
   }
   if (disk.problem !== undefined || !fileSystem) return disk.problem ?? `${mountpoint} is unknown`;
   const { freeBytes, reserved } = fileSystem;
-  return `${mountpoint} has ${formatRoom(roomByFreeSpace(fileSystem))} free: ${formatBytes(freeBytes)} in its file system, with ${formatBytes(reserved)} reserved`;
+  return `${mountpoint} has ${formatRoom(roomByFreeSpace(fileSystem))} free: ${formatBytes(freeBytes)} free in its file system, minus ${formatBytes(reserved)} reserved`;
 }
 
 function formatRoom(bytes: bigint): string {

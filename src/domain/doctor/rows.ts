@@ -116,7 +116,7 @@ async function walk(ctx: Context, { after, limit, ms = PAGE_MS }: PageInput, how
 function startOfWalk(after: FindingCursor | undefined): [index: number, key: bigint] {
   if (!after) return [0, -1n];
   const index = allKinds.findIndex(({ kind }) => kind === after.kind);
-  if (index < 0) throw new InvalidInputError('after', `must be a cursor of the findings, not ${quote(after.kind)}`);
+  if (index < 0) throw new InvalidInputError('after', `must be a cursor that the list of findings returned, not ${quote(after.kind)}`);
   return [index, after.key];
 }
 
@@ -172,5 +172,5 @@ export async function describeUnchecked(ctx: Context): Promise<string | null> {
     return on.length === 0 ? mountpoint : `${mountpoint} (${on.join(', ')})`;
   });
   const more = rows.length > NAMED ? ', and more' : '';
-  return `not checked here: ${disks.join(', ')}${more}; run "tapegate doctor" with DATABASE_URL on a host that mounts them`;
+  return `disks not checked on this host: ${disks.join(', ')}${more}; run "tapegate doctor", with DATABASE_URL set, on a host that mounts these disks`;
 }

@@ -456,6 +456,6 @@ async function refuseUncountable(tx: Transaction): Promise<void> {
         FROM known k JOIN tape_file f ON f.id = k.id JOIN live_request_file h ON h.file_id = f.id JOIN quota q ON q.id = h.quota_id
         WHERE f.size <> h.size GROUP BY q.id HAVING q.used + sum(f.size - h.size) > ${MAX_BYTES}::numeric ORDER BY q."user"`,
     ({ user, used, grown }) =>
-      `the files in requests of user ${quote(user)} would have ${grown} bytes instead of ${used}, but at most ${MAX_BYTES} can be charged`,
+      `the import would increase the total size of the files requested by user ${quote(user)} from ${used} to ${grown} bytes; the maximum is ${MAX_BYTES} bytes`,
   );
 }

@@ -121,7 +121,7 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
               OR i.checksum <> f.checksum))
         ORDER BY i.line`,
     ({ line, path, name }) =>
-      `line ${line}: ${quote(name)} is the library's name for ${quote(path)}, which was renamed only in Tapegate; if it was renamed in the library too, use \`rename --in-library\``,
+      `line ${line}: ${quote(name)} is the library's name for ${quote(path)}, which was renamed only in Tapegate; if the file was also renamed in the library, use \`rename --in-library\``,
   );
 }
 

@@ -27,8 +27,8 @@ export class ImportError extends Error {
    */
   constructor(faults: string[], { hasNames = false } = {}) {
     const listed = faults.slice(0, MAX_FAULTS);
-    const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
-    const hint = hasNames ? '\nuse --skip-invalid to skip names that cannot be restored' : '';
+    const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} errors are listed)` : '';
+    const hint = hasNames ? '\nuse --skip-invalid to skip rows with names that cannot be restored' : '';
     super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}${hint}`);
     this.faults = listed;
   }
@@ -217,7 +217,7 @@ interface CsvRecord {
   open: string | undefined;
 }
 
-const NOT_CLOSED = 'a quoted field that begins in this row is not closed';
+const NOT_CLOSED = 'this row contains a quoted field without a closing quote';
 
 function createCsvSplitter(): LineReader<CsvRecord> {
   let open: CsvRecord | undefined;
@@ -241,7 +241,7 @@ function readFields(record: CsvRecord, line: string, end: string): string | unde
     if (record.open === undefined && line[at] !== '"') {
       const comma = line.indexOf(',', at);
       const field = line.slice(at, comma < 0 ? line.length : comma);
-      if (field.includes('"')) return 'a field that contains a quote must be quoted, with the quote written twice';
+      if (field.includes('"')) return 'a field that contains a double quote must be enclosed in double quotes, and each double quote in it must be doubled';
       record.fields.push(field);
       if (comma < 0) return undefined;
       at = comma + 1;

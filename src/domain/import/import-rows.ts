@@ -170,7 +170,7 @@ function findFieldProblem(name: string, field: unknown): string | undefined {
   if (typeof field !== 'number') return `${name} must be text or a number, not ${quote(JSON.stringify(field))}`;
   if (name === 'mode') return `mode must be text, with ${MODE}, not the number ${field}`;
   if (!Number.isInteger(field) || Number.isSafeInteger(field)) return undefined;
-  return `${name} must be text, in quotes, because JSON numbers beyond 2^53 are rounded`;
+  return `${name} must be a quoted string, because JSON numbers beyond 2^53 are rounded`;
 }
 
 const TIME = 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff]';
@@ -225,10 +225,10 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
     fault ??= new RowError(line, `library ${quote(row.library)} requires a volume`);
   }
   const { copyVolume, copyPosition, volume } = row;
-  if (copyVolume && volume === null) fail('copy_volume', 'empty without a volume');
+  if (copyVolume && volume === null) fail('copy_volume', 'empty if the row has no volume');
   if (copyVolume && copyVolume === volume) fail('copy_volume', "different from the file's volume");
   if (copyVolume === null && copyPosition === undefined) row.copyPosition = null;
-  if (typeof copyPosition === 'bigint' && !copyVolume) fail('copy_position', 'empty without a copy_volume');
+  if (typeof copyPosition === 'bigint' && !copyVolume) fail('copy_position', 'empty if the row has no copy_volume');
   return fault ?? row;
 }
 
@@ -258,7 +258,7 @@ function expectChecksum(text: string): string {
   const [, algorithm = '', digits = ''] = CHECKSUM.exec(text.toLowerCase()) ?? [];
   const count = DIGITS[algorithm];
   if (count === undefined) return 'sha256:…, adler32:… or md5:… in hex';
-  return `${algorithm}: and ${count} hex digits with leading zeros (found ${digits.length})`;
+  return `${algorithm}: followed by ${count} hex digits, including leading zeros (found ${digits.length} digits)`;
 }
 
 /** Yields rows, but skips rows with invalid names. Calls `reject` with the error for each skipped row. */

@@ -141,14 +141,14 @@ async function lockOne(tx: Transaction, name: string): Promise<Library> {
   );
   if (!library) throw new NotFoundError(`there is no library ${quote(name)}`);
   if (library.id !== FIRST_LIBRARY) return library;
-  const problem = `must not be ${quote(name)}: it is the first library, which DRIVES configures`;
+  const problem = `must not be ${quote(name)}: the setting DRIVES configures the first library`;
   throw new InvalidInputError('name', problem);
 }
 
 function change(ctx: Context, before: Library, input: SetLibraryInput) {
   const { kind } = before;
   if ((input.kind ?? kind) !== kind) {
-    const problem = `must remain ${quote(kind)}, not ${quote(input.kind ?? '')}: its volumes would become unreadable; add another library, and import the files with their positions in it`;
+    const problem = `must remain ${quote(kind)}, not ${quote(input.kind ?? '')}: the volumes of the library would become unreadable; add another library, and import the files with their positions in that library`;
     throw new InvalidInputError('kind', problem);
   }
   const settings = mergeSettings(before.settings, input.settings ?? {});
@@ -287,7 +287,7 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
   );
   if (!use || (use.files === 0 && use.recalls === 0)) return;
   throw new InUseError(
-    `library ${quote(name)} contains ${plural(use.files, 'file')} of ${plural(use.bytes, 'byte')} on ${plural(use.volumes, 'volume')}, and has ${plural(use.recalls, 'recall')}: import its files with positions in another library first`,
+    `library ${quote(name)} contains ${plural(use.files, 'file')} (${plural(use.bytes, 'byte')} in total) on ${plural(use.volumes, 'volume')}, and has ${plural(use.recalls, 'recall')}: import its files with positions in another library first`,
   );
 }
 
@@ -358,7 +358,7 @@ function checkDepth(
 ): { files: number | null; bytes: bigint | null } {
   for (const [field, value] of Object.entries({ depthFiles: files, depthBytes: bytes })) {
     if (value === null || contract === 'STAGING') continue;
-    const problem = `must not be set to ${value}: it applies only to staging libraries, and this library has drives`;
+    const problem = `must not be set to ${value}: the setting applies only to staging libraries, and this library has drives`;
     throw new InvalidInputError(field, problem);
   }
   if (files !== null) checkCount('depthFiles', files, MOST_DEPTH_FILES);

@@ -21,7 +21,7 @@ export const waitingReasons = {
   STAGED: 'the library has staged the files, and they are waiting to be read',
   STAGING: 'the library is staging the files',
   UNASKED: 'the files are waiting to be requested from the library',
-  RETRY: 'the last attempt failed, and will be repeated',
+  RETRY: 'the files are waiting for a retry after a failed attempt',
   SPACE: 'no restore disk has room for the files',
   CHANGED_COPY: 'the copy in the restore area was changed outside Tapegate, and an engine must check the copy first',
   LIBRARY_FAILED: 'the library has failed',

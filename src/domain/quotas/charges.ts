@@ -115,7 +115,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],
-  unstagedPaths: ['paths of stage requests that could not be staged', 'UNSTAGED_PATHS'],
+  unstagedPaths: ['paths that stage requests could not stage', 'UNSTAGED_PATHS'],
 } as const;
 
 export const unknownPathsOfQuota = sql`(

@@ -158,7 +158,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
       );
       if (live && live.count > 0) {
         throw new InUseError(
-          `quota ${quote(user)} has ${plural(live.count, 'live request')} with ${plural(live.files, 'file')} of ${plural(live.bytes, 'byte')}: cancel ${live.count === 1 ? 'it' : 'them'} first`,
+          `quota ${quote(user)} has ${plural(live.count, 'live request')} with ${plural(live.files, 'file')} (${plural(live.bytes, 'byte')} in total): cancel ${live.count === 1 ? 'it' : 'them'} first`,
         );
       }
       const [tokens, memberOf] = [await revokeTokens(ctx, tx, user), await removeMembers(tx, quota)];

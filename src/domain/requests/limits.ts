@@ -48,7 +48,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   if (taken.files > requestFiles) {
     throw new InvalidInputError(
       'files',
-      `must be at most ${requestFiles} in a request (TAPEGATE_REQUEST_FILES), not ${taken.files}`,
+      `must not exceed ${requestFiles} in one request (TAPEGATE_REQUEST_FILES): the request would contain ${taken.files} files`,
     );
   }
   if (maxFiles !== null && taken.files > maxFiles) {
@@ -61,7 +61,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
     const format = formatterOf(maxBytes, taken.bytes);
     throw new InvalidInputError(
       'maxBytes',
-      `is ${format(maxBytes)}, but the request's files have ${format(taken.bytes)}; ${ADVICE}`,
+      `is ${format(maxBytes)}, but the total size of the request's files would be ${format(taken.bytes)}; ${ADVICE}`,
     );
   }
 }

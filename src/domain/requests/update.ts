@@ -227,7 +227,7 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
       if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
         throw new InvalidInputError(
           'id',
-          `${request.id} is a request that has ended: set a later retention to make it active again`,
+          `must identify a live request: request ${request.id} has ended; set a later retention to make it active again`,
         );
       }
       const failed = await tx.query<{ fileId: bigint }>(

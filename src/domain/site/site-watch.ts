@@ -113,7 +113,7 @@ class Watchers<Item> {
 
 export const siteParts = {
   DRIVES: 'Drives: mounted volumes, active recalls and engines',
-  QUEUE: 'Waiting recalls, and the plan',
+  QUEUE: 'Waiting recalls, and the order in which drives will read them',
   DISKS: 'Restore disks, and their free space as measured by the engines',
   SUSPENSIONS: 'Suspensions',
   LIBRARIES: 'Libraries: their settings and availability',

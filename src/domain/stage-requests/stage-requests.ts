@@ -396,7 +396,7 @@ async function groupByRequest(ctx: Context, id: string, paths: readonly string[]
   if (foreign[0]) {
     const more = foreign.length === 1 ? '' : ` and ${foreign.length - 1} more`;
     const first = quote(given.get(foreign[0].path) ?? foreign[0].path);
-    throw new InvalidInputError('paths', `must be in stage request ${id}, not ${first}${more}`);
+    throw new InvalidInputError('paths', `must all be in stage request ${id}, which does not contain ${first}${more}`);
   }
   const byRequest = new Map<number, string[]>();
   for (const { name, requestId } of rows) {

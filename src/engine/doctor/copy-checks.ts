@@ -202,7 +202,7 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
   }
 }
 
-const CHANGED = 'an UNVERIFIED file, whose copy was changed outside Tapegate';
+const CHANGED = 'the copy of an UNVERIFIED file that was changed outside Tapegate';
 
 /** Reports restored files that no request contains, and releases them if `exam.repair` is set. */
 export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGenerator<Finding> {

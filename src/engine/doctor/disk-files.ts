@@ -155,7 +155,7 @@ async function* examineOrphan(
     ((await isStaleFile(stale, stats)) && (await tryRemove(ctx, location, stats))) ||
     (exam.adopt === true && (await adoptFile(ctx, { ...current, ...location })));
   const elsewhere = current.stage === 'RESTORED' ? ' on another disk' : '';
-  const expected = `no copy here; the file of ${current.size} bytes is ${current.stage}${elsewhere}`;
+  const expected = `no copy at this path; the file (${current.size} bytes) is ${current.stage}${elsewhere}`;
   const found = stats.isFile() ? `${stats.size} bytes` : 'not a regular file';
   yield { kind: 'orphan-copy', thing: location.mountpoint + location.path, expected, found, isRepaired };
 }

@@ -85,7 +85,7 @@ export class RunningRecalls {
       const recall = this.recalls.get(fileId);
       if (!recall || recall.abort.signal.aborted) continue;
       const reason = new Error(
-        'the recall was cancelled: no request needs it, its volume or disk is suspended, or an import changed its file',
+        'the recall was cancelled because no request needs the file, the volume or the restore disk is suspended, or an import changed the file',
       );
       recall.abort.abort(reason);
       if (--recall.batch.remaining === 0) recall.batch.abort.abort(reason);

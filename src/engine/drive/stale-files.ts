@@ -35,7 +35,7 @@ async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile
   } catch (error) {
     if (error instanceof UnavailableError) throw error;
     if (stale.length === 1) {
-      const message = `cannot recover a recall of an earlier engine: file ${stale[0]?.fileId}`;
+      const message = `cannot recover the recall of file ${stale[0]?.fileId} that an earlier engine started`;
       logFailure(ctx.log, error, message);
       return 1;
     }

@@ -87,7 +87,7 @@ async function verifyVolume(
 
 export function describeMismatch({ kind, found, expected }: Mismatch): string {
   const unit = kind === 'size' ? ' bytes' : '';
-  return `the tape copy is ${found}${unit}, but the catalogue says ${expected}${unit}`;
+  return `the ${kind} of the tape copy is ${found}${unit}, but the catalogue says ${expected}${unit}`;
 }
 
 /** Logs a failed verification. @returns the error to record, and when to verify the tape copy again */

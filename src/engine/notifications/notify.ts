@@ -95,7 +95,7 @@ async function send(
     ctx.log.warn({ to: email.recipient, error: reason }, 'the email was not accepted');
     if (isRefused(error)) return { state: 'REJECTED', error: reason };
     if (isDeferred(error) && ctx.db.clock.isPlausible && isGivenUp(email, ctx.now())) {
-      return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };
+      return { state: 'REJECTED', error: `Tapegate gave up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };
     }
     const failures = hasNoSocket(error) ? 0 : email.attempts;
     const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(failures, PAUSES_SECONDS.length - 1)];

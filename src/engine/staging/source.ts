@@ -66,7 +66,7 @@ export class StagedSource implements MountedVolume {
       if (!(error instanceof TapeError)) throw error;
       if (error instanceof NotReadyError) {
         this.undelivered.recordAnswer();
-        const message = `library ${this.staging.name} reported the file as ready, but it was not: ${error.message}`;
+        const message = `library ${this.staging.name} reported the file as ready, but the file was not ready: ${error.message}`;
         if (row.attempts < MAX_RETURNS) throw new NotReadyError(message, { cause: error });
         throw new TapeError('TRANSIENT', message, { cause: error });
       }
@@ -136,7 +136,7 @@ export class StagedSource implements MountedVolume {
         bytes += next.value.length;
         if (bytes >= MIN_BYTES) [waitedMs, bytes] = [0, 0];
         else if (waitedMs > seconds * 1000) {
-          throw new LibraryError('TRANSIENT', `${what} returned ${bytes} bytes in ${seconds} s`);
+          throw new LibraryError('TRANSIENT', `${what} returned only ${bytes} bytes in ${seconds} s: the minimum is ${MIN_BYTES} bytes`);
         }
         yield next.value;
       }

@@ -102,10 +102,10 @@ const MAX_NAME = 255;
 
 /** Returns a user name unchanged if it is valid. @throws HttpError 401 */
 export function checkName(name: string, source: string): string {
-  if (isReserved(name)) throw unauthenticated(`the user that ${source} names has a reserved name: ${quote(name)}`);
+  if (isReserved(name)) throw unauthenticated(`the user name in ${source} is reserved: ${quote(name)}`);
   if (name.length <= MAX_NAME && isPlainName(name)) return name;
   throw unauthenticated(
-    `the user that ${source} names must have 1 to ${MAX_NAME} visible characters in normal form (NFC), without leading or trailing spaces`,
+    `the user name in ${source} must have 1 to ${MAX_NAME} visible characters in normal form (NFC), without leading or trailing spaces`,
   );
 }
 
@@ -127,7 +127,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
   throw unauthenticated(
-    `${source} names ${quote(taken)}, but only a listed issuer (TAPEGATE_OIDC_ISSUER) may use this name`,
+    `${source} names ${quote(taken)}, but only an issuer in TAPEGATE_OIDC_ISSUER may use this name`,
   );
 }
 

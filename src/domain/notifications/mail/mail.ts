@@ -91,12 +91,12 @@ function composeFirst(facts: MailFacts): Mail {
 function composeExpiring(facts: MailFacts): Mail {
   const rest = facts.filesTotal - facts.filesOnDisk - facts.filesFailed;
   const lines = [
-    `Your request ${nameRequest(facts)} expires at ${formatTime(facts.retention)}. Its files are then released:`,
+    `Your request ${nameRequest(facts)} expires at ${formatTime(facts.retention)}. The files of the request are then released:`,
     '',
     `  on disk:  ${plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(rest > 0 ? [`  waiting:  ${plural(rest, 'file')}`] : []),
     '',
-    'If you no longer need them, do nothing. To keep them for another week:',
+    'If you no longer need the files, do nothing. To keep the files for another week:',
     '',
     `  tapegate update ${facts.requestId} --retention 7d`,
     ...nameLink(facts),

@@ -126,7 +126,7 @@ async function recordFailedTry(
   const isGone = result.state === 'GONE';
   const reason = isGone
     ? `switched off: ${result.error}`
-    : `disabled after ${FAILING_SECONDS / 86_400} days: ${result.error}`;
+    : `disabled after ${FAILING_SECONDS / 86_400} days of failed deliveries: ${result.error}`;
   const [row] = await tx.query<{ isOff: boolean }>(
     sql`UPDATE webhook w SET failures = w.failures + 1, failing_since = coalesce(w.failing_since, ${now}::timestamp),
           last_error = ${result.error}, next_try_at = ${addSeconds(now, rest)},
