@@ -29,7 +29,10 @@ export const counted = {
     help: 'Seconds that drives spent on recalls, including mounts',
     labels: ['drive'],
   },
-  tapegate_hung_calls_total: { help: 'Calls to a restore disk or to tape that did not return in time', labels: ['device'] },
+  tapegate_hung_calls_total: {
+    help: 'Calls to a restore disk or to tape that did not return in time',
+    labels: ['device'],
+  },
   tapegate_mail_total: { help: 'Attempts to send an email, by result', labels: ['result'] },
   tapegate_webhooks_total: { help: 'Attempts to send a message to a webhook, by result', labels: ['result'] },
   tapegate_job_failures_total: { help: "Failed runs of the engine's periodic jobs", labels: ['job'] },

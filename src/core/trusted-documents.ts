@@ -17,7 +17,9 @@ export function readTrusted(file: string): Map<string, string> {
   const entries = isObject(found) ? Object.entries(found) : [];
   const documents = entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string');
   if (documents.length === 0 || documents.length < entries.length) {
-    throw new Error(`TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object that maps document ids to document texts`);
+    throw new Error(
+      `TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object that maps document ids to document texts`,
+    );
   }
   const byName = new Map<string, string>();
   for (const [id, text] of documents) {

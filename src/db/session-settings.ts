@@ -65,17 +65,22 @@ export const requiredSettings: readonly SessionSetting[] = [
     array_nulls: 'on',
     transform_null_equals: 'off',
   }),
-  ...settings("This schema contains Tapegate's tables, views and functions. Prisma names this schema in each statement.", {
-    search_path: 'public',
-    restrict_nonsystem_relation_kind: '',
-  }),
+  ...settings(
+    "This schema contains Tapegate's tables, views and functions. Prisma names this schema in each statement.",
+    {
+      search_path: 'public',
+      restrict_nonsystem_relation_kind: '',
+    },
+  ),
   ...settings('A search must return all matching rows, or fail.', { gin_fuzzy_search_limit: '0', row_security: 'off' }),
   ...settings('A transaction that conflicts with another one is retried on the same connection.', {
     exit_on_error: 'off',
   }),
   ...settings('New tables must support row locks and updates.', { default_table_access_method: 'heap' }),
   ...settings('Tapegate does not read notices.', { client_min_messages: 'warning' }),
-  ...settings('The code itself marks the statements that can use one plan for all values.', { plan_cache_mode: 'auto' }),
+  ...settings('The code itself marks the statements that can use one plan for all values.', {
+    plan_cache_mode: 'auto',
+  }),
   ...settings('Without these types of plan, statements exceed their time limits.', {
     ...all('on', 'enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin enable_incremental_sort'),
     ...all('on', 'enable_indexonlyscan enable_indexscan enable_material enable_memoize enable_mergejoin'),

@@ -132,7 +132,10 @@ export function checkAddress(field: string, value: string): string {
     throw new InvalidInputError(field, `must be an email address without invisible characters, not ${quote(seen)}`);
   }
   if (value.replace(/.*@/, '').split('.').includes('')) {
-    throw new InvalidInputError(field, `must not have a domain with a leading, trailing or double dot: ${quote(value)}`);
+    throw new InvalidInputError(
+      field,
+      `must not have a domain with a leading, trailing or double dot: ${quote(value)}`,
+    );
   }
   return value;
 }

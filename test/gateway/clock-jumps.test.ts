@@ -73,7 +73,7 @@ test.each([
     expect([clock.isPlausible, await readSuspensions(app)]).toEqual([true, []]);
     await shiftTo(jump);
     expect([offOf(clock), clock.isPlausible]).toEqual([0, false]);
-    const reason = `the database clock is 518,400 s ${side === 'back' ? 'behind' : 'ahead of'} the elapsed time: nothing expires or is removed`;
+    const reason = `the database clock is 518,400 s ${side === 'back' ? 'behind' : 'ahead of'} the elapsed time on this host: nothing expires or is removed`;
     expect(await readSuspensions(app)).toMatchObject([{ kind: 'CLOCK', name: 'database', mode: 'IMMEDIATE', reason }]);
     const [stop, ran] = [new AbortController(), [] as string[]];
     const pass = (name: string, isByTime: boolean) => ({ name, isByTime, everyMs: 1, run: async () => ran.push(name) });

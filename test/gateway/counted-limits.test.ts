@@ -97,7 +97,7 @@ test('stage requests are refused once UNSTAGED_PATHS paths of a user could not b
   const before = await stored();
   const { status, text } = await callTape(app, 'POST', '/stage', { files: [file('/known/1')] });
   const message =
-    'user "alice" would have 5 paths of stage requests that could not be staged, but the maximum at a time is 4 (UNSTAGED_PATHS)';
+    'user "alice" would have 5 paths that stage requests could not stage, but the maximum at a time is 4 (UNSTAGED_PATHS)';
   expect([status, text]).toEqual([429, expect.stringContaining(JSON.stringify(message).slice(1, -1))]);
   expect(await stored()).toEqual(before);
   for (const id of [first, second]) await callTape(app, 'DELETE', `/stage/${id}`);

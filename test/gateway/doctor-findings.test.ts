@@ -119,7 +119,7 @@ test('the result counts what was checked, and names unchecked disks with the hos
   const { doctorFindings } = await askData<{ doctorFindings: { notExamined: string; examined: object } }>(app, read);
   expect(doctorFindings.examined).toEqual({ ...examined, quotas: 1, disks: 30 });
   expect(doctorFindings.notExamined).toMatch(
-    /^not checked here: \/mnt\/0 \(tape1, tape2\), \/mnt\/1, .*, and more; run "tapegate doctor" with DATABASE_URL on a host that mounts them$/,
+    /^disks not checked on this host: \/mnt\/0 \(tape1, tape2\), \/mnt\/1, .*, and more; run "tapegate doctor", with DATABASE_URL set, on a host that mounts these disks$/,
   );
   expect(doctorFindings.notExamined.match(/\/mnt\/\d+/g)).toHaveLength(20);
 });

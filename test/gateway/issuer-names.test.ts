@@ -59,7 +59,7 @@ test('a group belongs to its issuer', async () => {
 test('only a listed issuer may give names with its own suffix', async () => {
   const refused = async (headers: Record<string, string>, source: string, name: string) => {
     const { status, body } = await call(app, 'GET', '/quota/alice', { headers });
-    const message = `${source} names ${JSON.stringify(name)}, but only a listed issuer (TAPEGATE_OIDC_ISSUER) may use this name`;
+    const message = `${source} names ${JSON.stringify(name)}, but only an issuer in TAPEGATE_OIDC_ISSUER may use this name`;
     expect([status, body]).toEqual([401, errorBody(message)]);
   };
   const taken = nameOf('b');

@@ -43,7 +43,7 @@ test('a request over its own limit is refused with both values, and nothing is s
       __typename: 'InvalidInput',
       field: 'maxBytes',
       message:
-        "maxBytes is 599 bytes, but the request's files have 600 bytes; raise the limit, use a more specific pattern, or request a list of files",
+        "maxBytes is 599 bytes, but the total size of the request's files would be 600 bytes; raise the limit, use a more specific pattern, or request a list of files",
     });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);

@@ -190,7 +190,9 @@ test.each([
 
 test('a rename that would put a path below its own source again is refused before it starts', async () => {
   await add('/up/y/1', '/up/y/y/2');
-  expect((await rename('/up/y/', '/up/')).message).toContain('the new path "/up/y/2" would be below "/up/y/" again');
+  expect((await rename('/up/y/', '/up/')).message).toContain(
+    'the new path "/up/y/2" must not be below "/up/y/", the renamed directory',
+  );
   expect(await list('/up/')).toEqual(['/up/y/1', '/up/y/y/2']);
 });
 

@@ -45,7 +45,7 @@ test('the number of files of a request is limited, with a list and with a patter
   await start({ requestFiles: 2 });
   await addPaths(app.ctx, '/all/a', '/all/b', '/all/c');
   const before = await dumpTables(app.ctx);
-  const message = 'files must be at most 2 in a request (TAPEGATE_REQUEST_FILES), not 3';
+  const message = 'files must not exceed 2 in one request (TAPEGATE_REQUEST_FILES): the request would contain 3 files';
   const files = ['/all/a', '/all/b', '/all/c', '/all/never'];
   for (const [input, contract] of [
     [{ files }, { files }] as const,

@@ -75,7 +75,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
   const id = await makeRequest(app, { quota: 'ann', files: ['/two/a', '/two/d', '/two/safe'] });
   const before = await dumpTables(app.ctx);
   const message =
-    'volume "A2" has the only usable copy of 6 files (6.00 kB): "/two/a", "/two/b", "/two/bad" and 3 more; withdraw the files with the volume, or first import their positions on other volumes';
+    'volume "A2" has the only usable copy of 6 files (6.00 kB): "/two/a", "/two/b", "/two/bad" and 3 more; withdraw these files together with the volume, or first import their positions on other volumes';
   for (const more of [{}, { dryRun: true }]) {
     expect(await retire('A2', more)).toEqual({ __typename: 'InUse', message });
   }

@@ -136,7 +136,7 @@ test('a file that is on tape with other bytes is refused, and the tape copy stay
 test('a file whose tape copy has no checksum is refused, and its source stays', async () => {
   writeTree({ unknown: 'abc' });
   await addFiles(app.ctx, [{ path: '/unknown', size: 3n, checksum: null }]);
-  const failed = [`${dir}/unknown: /unknown is already on tape, and has no checksum to compare`];
+  const failed = [`${dir}/unknown: /unknown is already on tape, but the catalogue has no checksum to compare`];
   expect(await archive(createMemoryLibrary(), { move: true })).toEqual({ ...done, failed });
   expect(isLeft('unknown')).toBe(true);
 });

@@ -214,7 +214,7 @@ test('quota remove refuses a quota with live requests, and keeps the history of 
   await addQuota(app.ctx, 'gone', 1_000_000n);
   const id = idOf(await run('request', '--quota', 'gone', '--pattern', '/place/', '--watch'));
   expect(await run('quota', 'remove', 'gone')).toEqual(
-    refused(1, 'quota "gone" has 1 live request with 2 files of 1500 bytes: cancel it first'),
+    refused(1, 'quota "gone" has 1 live request with 2 files (1500 bytes in total): cancel it first'),
   );
   await run('cancel', id);
   expect(await run('quota', 'remove', 'gone')).toEqual(
@@ -248,7 +248,7 @@ test('disk remove refuses a disk with copies, and removes the suspension of an e
   expect(await run('disk', 'remove', app.restoreDir)).toEqual(
     refused(
       1,
-      `restore disk ${JSON.stringify(app.restoreDir)} contains 2 copies of 1500 bytes and has 0 running recalls: drain the disk, and remove it when it is empty`,
+      `restore disk ${JSON.stringify(app.restoreDir)} contains 2 copies (1500 bytes in total), and has 0 running recalls: drain the disk, and remove it when it is empty`,
     ),
   );
 });

@@ -180,7 +180,10 @@ test('a read-only token may not run operators’ commands', async () => {
   ]) {
     expect([args, await runCli(args, { env })]).toEqual([
       args,
-      refused(1, `"vera" may not do this: the token allows only reading, and does not have the rights of an operator`),
+      refused(
+        1,
+        `"vera" may not use this operation: the token allows only reading, and does not have the rights of an operator`,
+      ),
     ]);
   }
 });
@@ -357,7 +360,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   const mountpoint = path.join(dir, 'disk');
   await runHere('disk', 'add', mountpoint, '--size', '5G', '--create');
   const { id } = await app.ctx.db.prisma.restoreDisk.findUniqueOrThrow({ where: { mountpoint } });
-  const note = `not checked here: ${mountpoint} (tape1); run "tapegate doctor" with DATABASE_URL on a host that mounts them\n`;
+  const note = `disks not checked on this host: ${mountpoint} (tape1); run "tapegate doctor", with DATABASE_URL set, on a host that mounts these disks\n`;
   await recordMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 1n, problem: null }]);
   await keepMeasurements();
   await addQuota(app.ctx, 'faulty', 10n ** 9n);

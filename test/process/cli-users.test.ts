@@ -278,7 +278,7 @@ test('release releases files of a request by path, by lists and by a part of the
     refused(2, '--match must not be empty; "/" matches all paths'),
   );
   expect(await run('release', id, '--file', '/ocean/a.nc')).toEqual(
-    refused(2, `--file must be in request ${id}, not "/ocean/a.nc"`),
+    refused(2, `--file must all be in request ${id}, which does not contain "/ocean/a.nc"`),
   );
   for (const args of [[], ['--file', '/x', '--match', 'x']]) {
     expect(await run('release', id, ...args)).toEqual(refused(2, 'give either --file or --match'));
@@ -288,7 +288,7 @@ test('release releases files of a request by path, by lists and by a part of the
   );
   await run('cancel', id);
   expect(await run('release', id, '--match', 'let-go')).toEqual(
-    refused(2, `id ${id} is a request that has ended: its files are already released`),
+    refused(2, `id must identify a live request: request ${id} has ended, and its files are already released`),
   );
   const [waiting] = parseLines(await run('request', '--quota', 'ann', '--file', '/let-go/x', '/let-go/y', '--json'));
   expect((await run('release', String(waiting.requestId), '--file', '/let-go/x')).stdout).toBe(

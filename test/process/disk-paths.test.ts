@@ -65,7 +65,7 @@ test('a restore disk below or above another one is refused and not made', async 
   const inner = path.join(app.restoreDir, 'inner/disk');
   for (const mountpoint of [inner, app.dataDir, `${app.dataDir}/links/restore/inner`]) {
     const { code, stderr } = await runCli(['disk', 'add', mountpoint, '--size', '1G'], { env });
-    const error = `tapegate: mountpoint must not overlap with restore disk ${app.restoreDir}: "${mountpoint}"\n`;
+    const error = `tapegate: mountpoint must neither contain restore disk ${app.restoreDir} nor be inside it: "${mountpoint}"\n`;
     expect({ code, stderr }).toEqual({ code: 2, stderr: error });
   }
   expect(existsSync(path.dirname(inner))).toBe(false);

@@ -316,7 +316,7 @@ test('recorded stale partial files are removed; other files stay, regardless of 
   const orphan = (file: string, found: string) => ({
     kind: 'orphan-copy',
     thing: place(file),
-    expected: 'no copy here; the file of 1000 bytes is ONTAPE',
+    expected: 'no copy at this path; the file (1000 bytes) is ONTAPE',
     found,
   });
   const stay = [

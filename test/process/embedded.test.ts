@@ -285,7 +285,7 @@ test.runIf(isRoot)('the data of another user are refused in one line', async () 
   await runs(dataDir);
   const result = await runProgram(['quota', 'list'], { env: { DATA_DIR: dataDir }, uid: NOBODY, gid: NOBODY });
   expect(result).toMatchObject({ code: 1, stdout: '' });
-  expect(result.stderr).toMatch(/^tapegate: \S+ belongs to another user \(uid \d+\)\n$/);
+  expect(result.stderr).toMatch(/^tapegate: \S+ belongs to another user \(uid \d+\): run Tapegate as that user\n$/);
 });
 
 /** Copies the empty cluster, for a test that damages the copy. */
@@ -410,13 +410,13 @@ test('files that obstruct a database are left alone, and reported with a remedy'
   writeFileSync(file, 'secret');
   const flat = makeTempDir();
   writeFileSync(path.join(flat, 'postgres'), 'mine');
-  const remedy = 'move it away, or set DATA_DIR to another directory';
+  const remedy = 'move the existing file or directory, or set DATA_DIR to another directory';
   const wrong: [string, string][] = [
     [foreign, `${path.join(foreign, 'postgres')} already exists, and is not a database: ${remedy}`],
     [file, `${file} is not a directory: ${remedy}`],
     [
       path.join(file, 'below'),
-      `cannot use directory ${path.join(file, 'below')} (DATA_DIR): a part of the path is a file`,
+      `cannot use directory ${path.join(file, 'below')} (DATA_DIR): a component of the path is a file, not a directory`,
     ],
     [flat, `${path.join(flat, 'postgres')} is not a directory: ${remedy}`],
   ];

@@ -62,7 +62,9 @@ test('a wrong checksum is reported with both values and retried a few times, and
   expect(await waitForFailure('/wrong/1')).toEqual({
     attempts: 1,
     errorClass: 'MEDIA',
-    error: expect.stringMatching(/^the tape copy is sha256:[0-9a-f]{64}, but the catalogue says sha256:[0-9a-f]{64}$/),
+    error: expect.stringMatching(
+      /^the checksum of the tape copy is sha256:[0-9a-f]{64}, but the catalogue says sha256:[0-9a-f]{64}$/,
+    ),
     nextTry: expect.any(String),
   });
   await waitForConfirmation('/wrong/2'); // a bad copy delays no other file

@@ -57,7 +57,7 @@ const readPaths = async () => (await readCatalogue()).map((row) => (row as { pat
 const list = ['--format', 'find', '--volume', 'HSM'];
 const inventory = ['--format', 's3-inventory', '--volume', 'raw'];
 const entry = (name: string) => `1000 1709245801.5 640 1000 1000 ${name}\n`;
-const hint = 'use --skip-invalid to skip names that cannot be restored';
+const hint = 'use --skip-invalid to skip rows with names that cannot be restored';
 const refusedRows = (...faults: string[]) => refused(1, ['nothing was imported:', ...faults].join('\n  '));
 /** Returns the result of a refused import whose faults include invalid names. */
 const refusedNames = (...faults: string[]) =>

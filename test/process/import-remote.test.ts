@@ -109,7 +109,7 @@ test('the command prints the same and ends with the same code as beside the data
   expect(await runCli(['import', path.join(dir, 'broken.csv')], { env: afar })).toEqual(
     refused(
       1,
-      'nothing was imported:\n  line 3: size must be a whole number of bytes, not "many"\n  line 4: path does not begin with "/": "raw/c.dat"\nuse --skip-invalid to skip names that cannot be restored',
+      'nothing was imported:\n  line 3: size must be a whole number of bytes, not "many"\n  line 4: path does not begin with "/": "raw/c.dat"\nuse --skip-invalid to skip rows with names that cannot be restored',
     ),
   );
 });
@@ -152,7 +152,7 @@ test('a caller who is no operator is refused before anything is sent', async () 
   }
   const env = { ...afar, TAPEGATE_TOKEN: secret };
   expect(await runCli(['import', '-'], { env, stdin: rowsOf('none', 20_000) })).toEqual(
-    refused(1, `"ann" may not do this: an operator's token is required`),
+    refused(1, `"ann" may not use this operation: an operator's token is required`),
   );
   expect(await countFiles('none')).toBe(0);
 });

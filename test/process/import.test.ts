@@ -248,7 +248,7 @@ const outcomeOf = (input: string | Uint8Array) =>
   );
 const importPaths = (...paths: string[]) => outcomeOf(['path,size', ...paths.map((file) => `${file},1`)].join('\n'));
 const refusalOfNames = (...faults: string[]) =>
-  `${refusal(...faults)}\nuse --skip-invalid to skip names that cannot be restored`;
+  `${refusal(...faults)}\nuse --skip-invalid to skip rows with names that cannot be restored`;
 const refusal = (...faults: string[]) => ['nothing was imported:', ...faults.map((fault) => `  ${fault}`)].join('\n');
 
 const good = Array.from({ length: 3000 }, (_, n) => `/good/${n},${n},T`);

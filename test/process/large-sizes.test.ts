@@ -95,7 +95,7 @@ test('an import that would charge a user beyond 64 bits is rejected with the use
       env: { DATABASE_URL: app.databaseUrl },
       stdin: `path,size\n/grows/1,${size}\n/grows/2,${size}\n`,
     });
-  const told = `the files in requests of user "grows" would have ${2n * MAX} bytes instead of 20, but at most ${MAX} can be charged`;
+  const told = `the import would increase the total size of the files requested by user "grows" from 20 to ${2n * MAX} bytes; the maximum is ${MAX} bytes`;
   expect(await importSize(MAX)).toMatchObject({
     code: 1,
     stderr: expect.stringContaining(`nothing was imported:\n  ${told}\n`),

@@ -331,16 +331,20 @@ test('a change of a library changes only the given settings, and none if one is 
   expect(await set({ name: 'plain', kind: 'directory', drives: null })).toMatchObject({ drives: 4 });
   expect(await set({ name: 'plain', kind: 'ltfs', drives: 5 })).toEqual({
     __typename: 'InvalidInput',
-    message: expect.stringMatching(/^kind must remain "directory", not "ltfs": its volumes would become unreadable/),
+    message: expect.stringMatching(
+      /^kind must remain "directory", not "ltfs": the volumes of the library would become unreadable/,
+    ),
   });
   expect(await set({ name: 'plain', depthFiles: 5, drives: 5 })).toMatchObject({
-    message: expect.stringMatching(/^depthFiles must not be set to \d+: it applies only to staging libraries, /),
+    message: expect.stringMatching(
+      /^depthFiles must not be set to \d+: the setting applies only to staging libraries, /,
+    ),
   });
   expect(await set({ name: 'plain', settings: { directory: '' }, drives: 5 })).toMatchObject({
     message: expect.stringMatching(/^settings\.directory must be given/),
   });
   expect(await set({ name: 'directory', drives: 5 })).toMatchObject({
-    message: 'name must not be "directory": it is the first library, which DRIVES configures',
+    message: 'name must not be "directory": the setting DRIVES configures the first library',
   });
   expect(await set({ name: 'plain' })).toMatchObject({ drives: 4, settings: '{"directory":"/tapes"}' });
 });

@@ -73,13 +73,15 @@ east       directory  1        1       -      -     in service
     );
   expect(await runCli(['library', 'set', 'east', '--kind', 's3'], { env: remote })).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('kind must remain "directory", not "s3": its volumes would become unreadable'),
+    stderr: expect.stringContaining(
+      'kind must remain "directory", not "s3": the volumes of the library would become unreadable',
+    ),
   });
   expect(await runCli(['library', 'remove', 'east'], { env: remote })).toEqual({
     code: 1,
     stdout: '',
     stderr:
-      'tapegate: library "east" contains 1 file of 11 bytes on 1 volume, and has 0 recalls: import its files with positions in another library first\n',
+      'tapegate: library "east" contains 1 file (11 bytes in total) on 1 volume, and has 0 recalls: import its files with positions in another library first\n',
   });
 });
 

@@ -161,7 +161,7 @@ test('an email to a recipient that is refused for now is retried, and rejected a
     expect([state, last_error]).toEqual(
       days < 5
         ? ['PENDING', expect.stringMatching(/^(?!given up).*mailbox full/)]
-        : ['REJECTED', expect.stringMatching(/^given up after 5 days: .*mailbox full/)],
+        : ['REJECTED', expect.stringMatching(/^Tapegate gave up after 5 days: .*mailbox full/)],
     );
     clock.advance(DAY / 2);
   }

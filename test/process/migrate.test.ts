@@ -93,7 +93,7 @@ test('a second run applies nothing', async () => {
 test('a command refuses a database of an older version, and only migrate changes its schema', async () => {
   await migrate(database.connection);
   await query(`DELETE FROM _prisma_migrations WHERE migration_name = '${names.at(-1)}'`);
-  const reason = `the database schema is out of date: it lacks ${names.at(-1)}; to update it, run "tapegate migrate", or start a gateway or an engine of this version`;
+  const reason = `the database schema is out of date, and lacks these migrations: ${names.at(-1)}; to apply them, run "tapegate migrate", or start a gateway or an engine of this version`;
   for (const args of [['quota', 'list'], ['requests'], ['doctor']]) {
     expect(await runCli(args, { env })).toEqual(refused(1, reason));
   }

@@ -153,7 +153,7 @@ test('sslmode allow and prefer work on a server without TLS, and the others say 
     expect(await run(mode)).toEqual({
       code: 1,
       stdout: '',
-      stderr: `tapegate: the database server does not support TLS, and sslmode=${mode} requires it: enable ssl on the server, or use sslmode=prefer or disable\n`,
+      stderr: `tapegate: the database server does not support TLS, and sslmode=${mode} requires it: enable ssl on the server, or use sslmode=prefer or sslmode=disable\n`,
     });
   }
   await drop();

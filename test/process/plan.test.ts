@@ -285,7 +285,7 @@ describe('while an engine works', () => {
     const failed = await waitFor('a failure', async () =>
       (await readWaiting(bad))?.parts.find(({ reason }) => reason === 'RETRY'),
     );
-    expect(failed.explanation).toBe('the last attempt failed, and will be repeated: the arm is stuck');
+    expect(failed.explanation).toBe('the files are waiting for a retry after a failed attempt: the arm is stuck');
     const busy = await makeRequest(app, { quota: 'ann', files: ['/busy'] });
     await waitFor('a read', async () => library.log.some(({ what, volume }) => what === 'read' && volume === 'BUSY'));
     const many = await makeRequest(app, { quota: 'ann', patterns: '/many/' });

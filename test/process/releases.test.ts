@@ -217,11 +217,15 @@ test('a release of files that the request does not contain, or of an ended reque
   await cancel(app, ended);
   await waitUntilCleared();
   const cases: [input: object, field: string, message: string][] = [
-    [{ paths: ['/own/a', '/alien/b'] }, 'paths', `paths must be in request ${id}, not "/alien/b"`],
+    [
+      { paths: ['/own/a', '/alien/b'] },
+      'paths',
+      `paths must all be in request ${id}, which does not contain "/alien/b"`,
+    ],
     [
       { paths: ['/nowhere', '/own/a', '/alien/c', '/alien/b'] },
       'paths',
-      `paths must be in request ${id}, not "/alien/b" and 2 more`,
+      `paths must all be in request ${id}, which does not contain "/alien/b" and 2 more`,
     ],
     [{ match: '/alien/' }, 'match', `match must match a path of request ${id}, not "/alien/"`],
     [{ paths: ['own/a'] }, 'paths', 'paths has a path that does not begin with "/": "own/a"'],
@@ -229,7 +233,11 @@ test('a release of files that the request does not contain, or of an ended reque
     [{ match: 'a', paths: ['/own/a'] }, 'match', 'match and paths cannot be combined: give only one'],
     [{}, 'match', 'match or paths must be given'],
     [{ match: '', paths: [] }, 'match', 'match or paths must be given'],
-    [{ id: ended, paths: ['/own/a'] }, 'id', `id ${ended} is a request that has ended: its files are already released`],
+    [
+      { id: ended, paths: ['/own/a'] },
+      'id',
+      `id must identify a live request: request ${ended} has ended, and its files are already released`,
+    ],
   ];
   const before = await dump();
   for (const [input, field, message] of cases) {

@@ -240,7 +240,7 @@ test('a missing mount point is not made: files wait for it', async () => {
   await setDisk(app.ctx, { mountpoint, size: 10n ** 9n });
   await tape('/mount/a');
   const id = await ask('/mount/a');
-  const limits = `${app.restoreDir} has 0 bytes left of its allocated 0 bytes; the restore disk ${mountpoint} does not exist`;
+  const limits = `${app.restoreDir} has 0 bytes left of the 0 bytes allocated to Tapegate; the restore disk ${mountpoint} does not exist`;
   const tries = await waitFor('the recall to wait', async () => {
     const now = (await readTries(app, id))['/mount/a'];
     return now?.lastError != null && now;

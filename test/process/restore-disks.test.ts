@@ -146,7 +146,7 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
   const first = await ask('/space/0');
   await waitForState(app, first, 'COMPLETED');
   const second = await ask('/space/1');
-  const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 bytes left of its allocated 1.50 kB`;
+  const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 bytes left of the 1.50 kB allocated to Tapegate`;
   expect(await waitForReason(second)).toEqual({ class: 'SPACE', error });
   expect(await listDisks()).toMatch(/ 500 bytes +full: waiting recalls do not fit\n$/);
   expect((await readTries(app, second))['/space/1']).toMatchObject({ recallState: 'WAITING', attempts: 0 });
@@ -173,13 +173,13 @@ test('a recall beyond the real free space of the disk waits, and reports what is
   const second = await ask('/free/b');
   expect(await waitForReason(second)).toEqual({
     class: 'SPACE',
-    error: `no restore disk has room for 1.00 kB: ${app.restoreDir} has 500 bytes free: 1.50 kB in its file system, with 1.00 kB reserved`,
+    error: `no restore disk has room for 1.00 kB: ${app.restoreDir} has 500 bytes free: 1.50 kB free in its file system, minus 1.00 kB reserved`,
   });
   reads.open();
   await waitForState(app, first, 'COMPLETED');
   // the bytes of the first file are neither free nor reserved any more, and leave no room for a third file
   const third = await ask('/free/c');
-  expect((await waitForReason(third)).error).toContain(': 500 bytes in its file system, with 0 bytes reserved');
+  expect((await waitForReason(third)).error).toContain(': 500 bytes free in its file system, minus 0 bytes reserved');
   await cancel(app, third); // otherwise this request might get the room
   await cancel(app, first);
   await waitForState(app, second, 'COMPLETED');
@@ -269,7 +269,7 @@ test('a draining disk finishes its recalls, starts none, and keeps its copies wh
   expect(await askData(app, disks)).toEqual({ restoreDisks: { edges: [{ node: { suspension } }] } });
   expect(await listDisks()).toMatch(/ draining: it gets a new fan\n$/);
   expect((await runHere('disk', 'remove', app.restoreDir)).stderr).toContain(
-    'contains 1 copy of 1000 bytes and has 0 running recalls: the disk is draining, and becomes empty when the requests for these copies end',
+    'contains 1 copy (1000 bytes in total), and has 0 running recalls: the disk is draining, and becomes empty when the requests for these copies end',
   );
   const fresh = await addDisk('fresh', 10n ** 9n);
   await completes(second);

@@ -66,7 +66,7 @@ test('recalls that wait for room are neither read nor written while there is non
       'recall',
     ),
   ).toBeLessThan(MANY / 3);
-  const room = `${app.restoreDir} has 400 bytes left of its allocated 1.00 kB`;
+  const room = `${app.restoreDir} has 400 bytes left of the 1.00 kB allocated to Tapegate`;
   const explanation = `no restore disk has room for 600 bytes: ${room}`;
   expect(await readParts(standing)).toEqual([{ reason: 'SPACE', files: MANY - 1, nextTry: null, explanation }]);
 });

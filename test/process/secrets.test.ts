@@ -84,7 +84,7 @@ test('a password that the database asks for and DATABASE_URL does not have is re
     code: 1,
     stdout: '',
     stderr:
-      'tapegate: the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD\n',
+      'tapegate: the database requires a password, but the URL contains none: add the password, percent-encoded, after the user name, or set PGPASSWORD\n',
   });
 });
 

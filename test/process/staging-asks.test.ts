@@ -161,7 +161,7 @@ test('no more is requested than fits into the restore area; a file that no disk 
   const large = await waitFor('the large file to say why it waits', async () => (await sql(read))[0]);
   expect(large).toEqual({
     errorClass: 'SPACE',
-    error: `no restore disk has room for 6.00 kB: ${app.restoreDir} has 5.50 kB left of its allocated 5.50 kB`,
+    error: `no restore disk has room for 6.00 kB: ${app.restoreDir} has 5.50 kB left of the 5.50 kB allocated to Tapegate`,
   });
   expect((await viewRequest(app, id)).filesFailed).toBe(0);
 });
@@ -455,7 +455,7 @@ test.each(['a\0b', '\ud800', 'x'.repeat(100_000)])(
       return isBad ? { ...answer, id: badId } : answer;
     };
     await begin(paths, { calls: { stage } });
-    expect(await waitFor('a problem', readProblem)).toContain('which cannot be stored');
+    expect(await waitFor('a problem', readProblem)).toContain('an id must be valid Unicode without NUL');
     expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
     isBad = false;
     await waitForStates(allOf(paths, 'ASKED'), 4);

@@ -256,7 +256,7 @@ test('a file that is never ready when it is read is shown with the reason, and c
     throw new NotReadyError(`${path} is on tape alone`);
   };
   const id = await request('never');
-  const reason = 'library silo reported the file as ready, but it was not: /never/00 is on tape alone';
+  const reason = 'library silo reported the file as ready, but the file was not ready: /never/00 is on tape alone';
   const query = `{ request(id: ${id}) {
     files(first: 1) { edges { node { lastErrorClass lastError } } }
     waiting { parts { edges { node { explanation } } } } } }`;

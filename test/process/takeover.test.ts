@@ -151,7 +151,7 @@ describe('a site with one engine', () => {
     await site.query('UPDATE site_identity SET database = gen_random_uuid()');
     const client = new db.Client(db.config);
     client.on('error', () => {});
-    await expect(client.connect()).rejects.toThrow(/the database was replaced with another/);
+    await expect(client.connect()).rejects.toThrow(/the database was replaced with another one/);
     await db.keepDatabase();
     const other = new db.Client(db.config);
     await other.connect();

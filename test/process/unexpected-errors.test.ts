@@ -72,7 +72,7 @@ test('after an unexpected error a volume is tried again after growing pauses, wi
   await ringUntilSeen(app, 'recall', 'drives');
   expect(await countStarts()).toBe(1);
 
-  const why = 'the last attempt failed, and will be repeated: planted';
+  const why = 'the files are waiting for a retry after a failed attempt: planted';
   for (const id of [bad, later]) {
     expect(await readParts(id)).toEqual([{ reason: 'RETRY', explanation: why, nextTry: expect.any(String) }]);
   }

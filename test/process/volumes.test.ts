@@ -189,11 +189,11 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
   expect(await run('volume', 'move', 'CLI1', 'CLI2')).toEqual([1, 'tapegate: volume "CLI1" contains no files\n']);
   expect(await run('volume', 'move', 'CLI1', 'CLI1')).toEqual([
     2,
-    'tapegate: to must not be the same volume as from: both are "CLI1"\n',
+    'tapegate: to must differ from the source volume: both are "CLI1"\n',
   ]);
   expect(await run('volume', 'retire', 'CLI2')).toEqual([
     1,
-    'tapegate: volume "CLI2" has the only usable copy of 2 files (2.00 kB): "/cli/1", "/cli/2"; withdraw the files with the volume, or first import their positions on other volumes\n',
+    'tapegate: volume "CLI2" has the only usable copy of 2 files (2.00 kB): "/cli/1", "/cli/2"; withdraw these files together with the volume, or first import their positions on other volumes\n',
   ]);
   expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--dry-run')).toEqual([
     0,

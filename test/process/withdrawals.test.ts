@@ -120,7 +120,7 @@ test('an operator withdraws, lists and reinstates files by command, and previews
   write(['b']);
   expect(await run('import', list, '--complete', '/cli')).toEqual([
     1,
-    'tapegate: nothing was imported: the list omits 1 of 2 files below "/cli/", but at most 5 % may be withdrawn\n',
+    'tapegate: nothing was imported: the list omits 1 of 2 files below "/cli/", which is more than the 5 % that an import may withdraw\n',
   ]);
   const told = '0 files added, 0 updated\n1 of 2 files withdrawn, because the list does not contain them\n';
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '100', '--dry-run')).toEqual([

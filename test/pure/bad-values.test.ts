@@ -67,9 +67,9 @@ test('a path of a file does not end with a slash, and the root chooses no files'
 test.each([
   ['a\u202eb@x.org', 'must be an email address without invisible characters, not "a\ufffdb@x.org"'],
   ['a@x\u200b.org', 'must be an email address without invisible characters, not "a@x\ufffd.org"'],
-  ['a@b..c', 'must not have an empty label in its domain: "a@b..c"'],
-  ['a@.b', 'must not have an empty label in its domain: "a@.b"'],
-  ['a@b.', 'must not have an empty label in its domain: "a@b."'],
+  ['a@b..c', 'must not have a domain with a leading, trailing or double dot: "a@b..c"'],
+  ['a@.b', 'must not have a domain with a leading, trailing or double dot: "a@.b"'],
+  ['a@b.', 'must not have a domain with a leading, trailing or double dot: "a@b."'],
 ])('the email address %j is refused', (address, says) => {
   expect(refusalOf(() => checkAddress('email', address))).toBe(`email ${says}`);
   expect(refusalOf(() => checkAddress('email', 'a.b+c@localhost'))).toBe('accepted: "a.b+c@localhost"');

@@ -37,12 +37,12 @@ test('a whole answer is returned with its status and headers', async () => {
 });
 
 test.each(['/silent', '/stalled'])('an answer that does not end in time fails: %s', async (place) => {
-  await expect(fetchBounded(url + place, {}, 50)).rejects.toThrow('no answer within 0.05 s');
+  await expect(fetchBounded(url + place, {}, 50)).rejects.toThrow('no response within 0.05 s');
 });
 
 test('an answer without an end fails, and its connection is closed', async () => {
   const closed = once(server, 'request').then(([, res]: http.ServerResponse[]) => res && once(res, 'close'));
-  await expect(fetchBounded(`${url}/endless`, {}, 20_000)).rejects.toThrow('the answer has more than 1048576 bytes');
+  await expect(fetchBounded(`${url}/endless`, {}, 20_000)).rejects.toThrow('the response is larger than 1048576 bytes');
   await closed;
 });
 

@@ -110,19 +110,28 @@ describe('bad rows', () => {
       `volume must be a name of at most 255 characters, not "${'v'.repeat(99)}…" (256 characters)`,
     ],
     ['/a,1,T,,,V1,-1,', 'position must be a whole number, not "-1"'],
-    ['/a,1,T,,,,,md5:0a', 'checksum must be md5: and 32 hex digits with leading zeros (found 2), not "md5:0a"'],
+    [
+      '/a,1,T,,,,,md5:0a',
+      'checksum must be md5: followed by 32 hex digits, including leading zeros (found 2 digits), not "md5:0a"',
+    ],
     [
       '/a,1,T,,,,,adler32:1A2B3C4',
-      'checksum must be adler32: and 8 hex digits with leading zeros (found 7), not "adler32:1A2B3C4"',
+      'checksum must be adler32: followed by 8 hex digits, including leading zeros (found 7 digits), not "adler32:1A2B3C4"',
     ],
-    ['/a,1,T,,,,,sha256:', `checksum must be sha256: and 64 hex digits with leading zeros (found 0), not "sha256:"`],
+    [
+      '/a,1,T,,,,,sha256:',
+      `checksum must be sha256: followed by 64 hex digits, including leading zeros (found 0 digits), not "sha256:"`,
+    ],
     ['/a,1,T,,,,,adler32:1a2b3c4g', `${CHECKSUM} "adler32:1a2b3c4g"`],
     ['/a,1,T,,,,,crc32:0a0b0c0d', `${CHECKSUM} "crc32:0a0b0c0d"`],
     ['/a,1', 'expected 8 fields, as in the first line, not 2'],
     ['/a,1,T,,,,,,', 'expected 8 fields, as in the first line, not 9'],
-    ['/a"b,1,T,,,,,', 'a field that contains a quote must be quoted, with the quote written twice'],
+    [
+      '/a"b,1,T,,,,,',
+      'a field that contains a double quote must be enclosed in double quotes, and each double quote in it must be doubled',
+    ],
     ['"/a"b,1,T,,,,,', 'expected a comma after a quoted field, not "b"'],
-    ['"/never closed,1,T,,,,,', 'a quoted field that begins in this row is not closed'],
+    ['"/never closed,1,T,,,,,', 'this row contains a quoted field without a closing quote'],
   ])('the CSV row %j is reported with its line', async (row, problem) => {
     const good = '/good,1,T,2026-01-02,spot,V1,1,';
     expect(await readFaults([HEADER, good, row, good].join('\n'))).toEqual([`line 3: ${problem}`]);
@@ -150,9 +159,9 @@ describe('bad rows', () => {
     expect(await readFaults(text)).toEqual([
       'line 2: copy_volume must be different from the file\'s volume, not "V1"',
       'line 3: copy_position must be a whole number, not "x"',
-      'line 4: copy_position must be empty without a copy_volume, not "2"',
+      'line 4: copy_position must be empty if the row has no copy_volume, not "2"',
       'line 5: copy_volume must be a name of at most 255 characters, not "V\\u00072"',
-      'line 6: copy_volume must be empty without a volume, not "V2"',
+      'line 6: copy_volume must be empty if the row has no volume, not "V2"',
     ]);
   });
 
@@ -165,9 +174,9 @@ describe('bad rows', () => {
     ['{"path":"/a","size":1.5}', 'size must be a whole number of bytes, not "1.5"'],
     [
       '{"path":"/a","size":9007199254740993}',
-      'size must be text, in quotes, because JSON numbers beyond 2^53 are rounded',
+      'size must be a quoted string, because JSON numbers beyond 2^53 are rounded',
     ],
-    ['{"path":"/a","size":1e300}', 'size must be text, in quotes, because JSON numbers beyond 2^53 are rounded'],
+    ['{"path":"/a","size":1e300}', 'size must be a quoted string, because JSON numbers beyond 2^53 are rounded'],
     ['{"path":"/a","size":true}', 'size must be text or a number, not "true"'],
     ['{"path":"/a","size":1,"mode":416}', /^line 2: mode must be text/],
     ['{"path":["/a"],"size":1}', 'path must be text or a number, not "[\\"/a\\"]"'],
@@ -194,7 +203,7 @@ describe('bad rows', () => {
     ['[{"path":"/a","size":1}]', /^line 1: a JSON array; write each row as an object on its own line/],
     ['[\n{"path":"/a","size":1}\n]', /^line 1: a JSON array; /],
     [`[${'{"path":"/a","size":1},'.repeat(50_000)}]`, /^line 1: a JSON array; /],
-    ['path,"size\n/a,1', 'a quoted field that begins in this row is not closed'],
+    ['path,"size\n/a,1', 'this row contains a quoted field without a closing quote'],
   ])('the file %j is reported by its first line', async (text, problem) => {
     const expected = typeof problem === 'string' ? `line 1: ${problem}` : expect.stringMatching(problem);
     expect(await readFaults(text)).toEqual([expected]);

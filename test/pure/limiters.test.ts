@@ -159,7 +159,9 @@ describe('long lists', () => {
     expect([quick.signal.aborted, slow.signal.aborted]).toEqual([false, false]); // no other call waits
     const next = reads.enter('cem');
     expect([quick.signal.aborted, slow.signal.aborted]).toEqual([false, true]);
-    expect(slow.signal.reason.message).toContain('read less than 100 bytes a second for 1 s while others waited');
+    expect(slow.signal.reason.message).toContain(
+      'read less than 100 bytes per second for 1 s while other clients waited',
+    );
     await pass(1, taking);
     expect(quick.signal.aborted).toBe(false);
     slow.leave();

@@ -37,7 +37,7 @@ export const badCatalogue: readonly BadInput[] = [
   ),
   mutate('moveVolume', 'from a name of two lines', /^from must /, { from: 'a\nb', to: 'V2' }),
   mutate('moveVolume', 'of an unknown volume', NO_VOLUME, { from: 'NONE', to: 'V2' }),
-  mutate('moveVolume', 'to itself', /^to must not be the same volume as from: both are "V00001"$/, {
+  mutate('moveVolume', 'to itself', /^to must differ from the source volume: both are "V00001"$/, {
     ...{ from: 'V00001', to: 'V00001' },
   }),
   mutate('retireVolume', 'of an unknown volume', NO_VOLUME, { name: 'NONE' }),

@@ -54,7 +54,8 @@ async function listInto(listed: ClusterFiles, dataDir: string, directory: string
       listed.directories.push(name);
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);
     } else if (entry.isFile()) listed.files.push(name);
-    else if (!EMPTY.has(name)) throw new Error(`cannot back up ${path.join(dataDir, name)}: it is neither a file nor a directory`);
+    else if (!EMPTY.has(name))
+      throw new Error(`cannot back up ${path.join(dataDir, name)}: it is neither a file nor a directory`);
     // back up a link as an empty directory: `pg_wal`, for example, might be a link to another disk
     else listed.directories.push(name);
   }

@@ -70,7 +70,8 @@ function inOrder(tables: readonly Table[]): Table[] {
 async function refuseUsed(target: pg.Client): Promise<void> {
   for (const name of USED) {
     const { rows } = await target.query(`SELECT FROM ${name} LIMIT 1`);
-    if (rows.length > 0) throw new Error(`the target database is not empty: table ${name} contains rows; use an empty database`);
+    if (rows.length > 0)
+      throw new Error(`the target database is not empty: table ${name} contains rows; use an empty database`);
   }
 }
 

@@ -96,7 +96,9 @@ async function listLog(client: pg.Client, label: string, last: string, segmentBy
     Number.parseInt(name.slice(8, 16), 16) * (2 ** 32 / segmentBytes) + Number.parseInt(name.slice(16), 16);
   const expected = numberOf(last) - numberOf(first) + 1;
   if (rows.length !== expected) {
-    throw new Error(`the backup needs all ${expected} WAL files from ${first} to ${last}, but the server has only ${rows.length}`);
+    throw new Error(
+      `the backup needs all ${expected} WAL files from ${first} to ${last}, but the server has only ${rows.length}`,
+    );
   }
   return rows.map((row) => row.name);
 }

@@ -46,7 +46,9 @@ export async function readManifest(backup: string): Promise<Manifest> {
   });
   const manifest = parse(text, file);
   if (manifest.format !== FORMAT) {
-    throw new Error(`${file} has format ${manifest.format}, but this version of Tapegate supports only format ${FORMAT}`);
+    throw new Error(
+      `${file} has format ${manifest.format}, but this version of Tapegate supports only format ${FORMAT}`,
+    );
   }
   if (manifest.platform !== platformHere()) {
     throw new Error(`${backup} was created on ${manifest.platform}, but this host is ${platformHere()}`);

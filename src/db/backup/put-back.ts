@@ -38,7 +38,9 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
       throw new Error(`the backup is damaged: the size of ${file} is ${found.size} bytes instead of ${expected.size}`);
     }
     if (found.sha256 !== expected.sha256) {
-      throw new Error(`the backup is damaged: the checksum of ${file} is ${found.sha256} instead of ${expected.sha256}`);
+      throw new Error(
+        `the backup is damaged: the checksum of ${file} is ${found.sha256} instead of ${expected.sha256}`,
+      );
     }
   }
   for (const name of LEADING) await rm(path.join(dataDir, name), { force: true, recursive: true });

@@ -22,7 +22,8 @@ export function findCluster(dataDir: string): boolean {
       if (!stats) return false;
       if (stats.isDirectory()) continue;
     } catch (error) {
-      const problem = codeOf(error) === 'ENOTDIR' ? 'a component of the path is a file, not a directory' : messageOf(error);
+      const problem =
+        codeOf(error) === 'ENOTDIR' ? 'a component of the path is a file, not a directory' : messageOf(error);
       throw new Error(`cannot use directory ${directory} (DATA_DIR): ${problem}`, { cause: error });
     }
     throw new Error(`${directory} is not a directory: ${REMEDY}`);
@@ -239,7 +240,8 @@ export function findServerUser(dataDir: string): ServerUser {
   const own = process.getuid?.();
   const owner = fs.statSync(dataDir, { throwIfNoEntry: false });
   if (own === undefined || (own !== 0 && (!owner || owner.uid === own))) return {};
-  if (owner && own !== 0) throw new Error(`${dataDir} belongs to another user (uid ${owner.uid}): run Tapegate as that user`);
+  if (owner && own !== 0)
+    throw new Error(`${dataDir} belongs to another user (uid ${owner.uid}): run Tapegate as that user`);
   if (owner && owner.uid !== 0) {
     const parent = path.dirname(dataDir);
     const above = fs.statSync(parent);
@@ -252,7 +254,9 @@ export function findServerUser(dataDir: string): ServerUser {
     const [uid, gid] = [idOf('-u', name), idOf('-g', name)];
     if (uid !== undefined && gid !== undefined) return { uid, gid };
   }
-  throw new Error('PostgreSQL refuses to run as root, and this host has neither user "postgres" nor user "nobody": create user "postgres"');
+  throw new Error(
+    'PostgreSQL refuses to run as root, and this host has neither user "postgres" nor user "nobody": create user "postgres"',
+  );
 }
 
 function idOf(flag: string, name: string): number | undefined {
@@ -316,5 +320,7 @@ function copyPackage(root: string): string {
   }
   const stats = fs.lstatSync(copy);
   if (stats.isDirectory() && stats.uid === process.getuid?.() && (stats.mode & 0o022) === 0) return copy;
-  throw new Error(`${copy} must be a directory that belongs to this user and that other users cannot write to: remove it`);
+  throw new Error(
+    `${copy} must be a directory that belongs to this user and that other users cannot write to: remove it`,
+  );
 }

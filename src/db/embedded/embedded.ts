@@ -108,7 +108,8 @@ export async function startEmbedded(options: {
  */
 function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };
-  if (process.platform !== 'linux') throw new Error(`${dataDir} is too long for the path of a Unix socket: set DATA_DIR to a shorter path`);
+  if (process.platform !== 'linux')
+    throw new Error(`${dataDir} is too long for the path of a Unix socket: set DATA_DIR to a shorter path`);
   const fd = fs.openSync(dataDir, fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
   return { directory: `/proc/${process.pid}/fd/${fd}`, close: () => fs.closeSync(fd) };
 }

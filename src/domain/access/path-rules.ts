@@ -80,7 +80,8 @@ export async function removePathRule(ctx: Context, input: PathRuleInput): Promis
               AND name = ${name} RETURNING ${columns}
           ), entry AS (${auditEntry({ each: sql`SELECT ${shownDirectory(prefix)}::text FROM removed` })}) SELECT m.*, ${notifyRights} FROM removed m`,
     );
-    if (!removed) throw new NotFoundError(`there is no rule with this action, kind and name for ${quote(shownDirectory(prefix))}`);
+    if (!removed)
+      throw new NotFoundError(`there is no rule with this action, kind and name for ${quote(shownDirectory(prefix))}`);
     return removed;
   });
 }

@@ -120,7 +120,8 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   const [again] = await tx.query<{ path: string }>(
     sql`SELECT new_path AS path FROM leaving WHERE ${from.endsWith('/')} AND starts_with(new_path, ${from}) LIMIT 1`,
   );
-  if (again) throw new InUseError(`the new path ${quote(again.path)} must not be below ${quote(from)}, the renamed directory`);
+  if (again)
+    throw new InUseError(`the new path ${quote(again.path)} must not be below ${quote(from)}, the renamed directory`);
   const taken = await tx.query<{ path: string; isWithdrawn: boolean; files: number }>(
     sql`SELECT f.path, NOT ${isOffered} AS "isWithdrawn", (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.path = l.new_path
         ORDER BY f.path LIMIT ${MAX_NAMED}`,
@@ -184,7 +185,8 @@ function refuseNamed(
 ): void {
   if (named.length === 0) return;
   const more = files > named.length ? ', and others' : '';
-  const done = before === 0 ? 'nothing was renamed' : `${plural(before, 'file was', 'files were')} renamed before this error`;
+  const done =
+    before === 0 ? 'nothing was renamed' : `${plural(before, 'file was', 'files were')} renamed before this error`;
   throw new InUseError(`${plural(files, one, many)}: ${named.map(({ text }) => text).join(', ')}${more}; ${done}`);
 }
 

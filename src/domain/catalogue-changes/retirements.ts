@@ -184,7 +184,9 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
   return new InUseError(
     `volume ${quote(name)} has the only usable copy of ${plural(files, 'file')} (${formatBytes(bytes)}): ${first
       .map(({ path }) => quote(path))
-      .join(', ')}${more}; withdraw these files together with the volume, or first import their positions on other volumes`,
+      .join(
+        ', ',
+      )}${more}; withdraw these files together with the volume, or first import their positions on other volumes`,
   );
 }
 

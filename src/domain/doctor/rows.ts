@@ -116,7 +116,11 @@ async function walk(ctx: Context, { after, limit, ms = PAGE_MS }: PageInput, how
 function startOfWalk(after: FindingCursor | undefined): [index: number, key: bigint] {
   if (!after) return [0, -1n];
   const index = allKinds.findIndex(({ kind }) => kind === after.kind);
-  if (index < 0) throw new InvalidInputError('after', `must be a cursor that the list of findings returned, not ${quote(after.kind)}`);
+  if (index < 0)
+    throw new InvalidInputError(
+      'after',
+      `must be a cursor that the list of findings returned, not ${quote(after.kind)}`,
+    );
   return [index, after.key];
 }
 

@@ -132,7 +132,11 @@ export async function returnDisk(ctx: Context, mountpoint: string): Promise<void
           RETURNING k.id`,
     );
   });
-  if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk is in service again; the reason for its suspension was: ${ended.reason}`);
+  if (ended)
+    ctx.log.warn(
+      { disk: mountpoint },
+      `restore disk is in service again; the reason for its suspension was: ${ended.reason}`,
+    );
   else if (cleared.length > 0)
     ctx.log.warn({ disk: mountpoint }, 'restore disk works again, but an operator has suspended it');
 }

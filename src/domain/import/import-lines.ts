@@ -241,7 +241,8 @@ function readFields(record: CsvRecord, line: string, end: string): string | unde
     if (record.open === undefined && line[at] !== '"') {
       const comma = line.indexOf(',', at);
       const field = line.slice(at, comma < 0 ? line.length : comma);
-      if (field.includes('"')) return 'a field that contains a double quote must be enclosed in double quotes, and each double quote in it must be doubled';
+      if (field.includes('"'))
+        return 'a field that contains a double quote must be enclosed in double quotes, and each double quote in it must be doubled';
       record.fields.push(field);
       if (comma < 0) return undefined;
       at = comma + 1;

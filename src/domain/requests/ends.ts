@@ -127,7 +127,10 @@ export async function releaseFiles(
       const request = await lockOwnRequest(ctx, tx, 'releaseFiles', id);
       const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
       if (isOver && !mayHaveEnded) {
-        throw new InvalidInputError('id', `must identify a live request: request ${request.id} has ended, and its files are already released`);
+        throw new InvalidInputError(
+          'id',
+          `must identify a live request: request ${request.id} has ended, and its files are already released`,
+        );
       }
       const releasedUnrecorded = 'match' in choice && !isOver ? await releaseUnrecorded(tx, request, choice.match) : 0;
       tx.send(plannedByKeys());
@@ -190,7 +193,10 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
   );
   if (!foreign) return;
   const more = foreign.count === 1 ? '' : ` and ${foreign.count - 1} more`;
-  throw new InvalidInputError('paths', `must all be in request ${requestId}, which does not contain ${quote(foreign.path)}${more}`);
+  throw new InvalidInputError(
+    'paths',
+    `must all be in request ${requestId}, which does not contain ${quote(foreign.path)}${more}`,
+  );
 }
 
 async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {

@@ -363,7 +363,8 @@ export const OTHER_BYTES = 'is already on tape with different bytes';
  */
 async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
   const otherBytes = `${source.path} ${OTHER_BYTES}`;
-  if (known.checksum === null) throw new Error(`${source.path} is already on tape, but the catalogue has no checksum to compare`);
+  if (known.checksum === null)
+    throw new Error(`${source.path} is already on tape, but the catalogue has no checksum to compare`);
   if (source.size !== known.size) throw new Error(otherBytes);
   const sums = { known: await startChecksum(known.checksum), own: await startChecksum(null) };
   await withSource(source, async (handle) => {

@@ -136,7 +136,10 @@ export class StagedSource implements MountedVolume {
         bytes += next.value.length;
         if (bytes >= MIN_BYTES) [waitedMs, bytes] = [0, 0];
         else if (waitedMs > seconds * 1000) {
-          throw new LibraryError('TRANSIENT', `${what} returned only ${bytes} bytes in ${seconds} s: the minimum is ${MIN_BYTES} bytes`);
+          throw new LibraryError(
+            'TRANSIENT',
+            `${what} returned only ${bytes} bytes in ${seconds} s: the minimum is ${MIN_BYTES} bytes`,
+          );
         }
         yield next.value;
       }

@@ -89,7 +89,10 @@ function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, 
   const { id } = answer;
   if (id === null || (id.isWellFormed() && !id.includes('\0') && id.length <= MAX_ID_CHARACTERS)) return answer;
   const shown = `${quote(id)} of ${id.length} characters`;
-  throw new LibraryError('TRANSIENT', `library ${name} answered "stage" with the id ${shown}: an id must be valid Unicode without NUL, of at most ${MAX_ID_CHARACTERS} characters`);
+  throw new LibraryError(
+    'TRANSIENT',
+    `library ${name} answered "stage" with the id ${shown}: an id must be valid Unicode without NUL, of at most ${MAX_ID_CHARACTERS} characters`,
+  );
 }
 
 export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: MakeCall): Promise<void> {
