@@ -132,7 +132,7 @@ export class Pulse {
       ),
     );
     // accept a standby if it is the only server, because a standby can still serve reads
-    if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it no longer accepts writes');
+    if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('the server no longer accepts writes');
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
   }
 
@@ -317,7 +317,7 @@ async function findWritable(
   if (chosen && found.length === 1) return chosen;
   for (const { client } of found) destroy(client);
   if (chosen)
-    throw new Error(`only one server may accept writes, not ${found.map(({ host }) => hostName(host)).join(' and ')}`);
+    throw new Error(`only one server may accept writes, but several do: ${found.map(({ host }) => hostName(host)).join(' and ')}`);
   const errors = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []));
   throw new AggregateError(errors, errors.map(({ message }) => message).join(', '));
 }

@@ -12,7 +12,7 @@ const app = useApp();
 
 const PATH = '/tape_control/api/v1/requests';
 const refusal = (sign: string) =>
-  errorBody(`requests through a proxy (${sign}) must be authenticated: anonymous access is only for this host`);
+  errorBody(`requests through a proxy (${sign}) must be authenticated: only clients on this host may be anonymous`);
 
 const signs = `Forwarded Forwarded-For X-Forwarded X-Forwarded-For X-Forwarded-Proto X-Forward-For Via X-Real-IP Client-IP
   X-Client-IP True-Client-IP X-Cluster-Client-IP WL-Proxy-Client-IP CF-Connecting-IP CF-Ray CDN-Loop Fastly-Client-IP

@@ -456,7 +456,7 @@ test('a file whose path is imported while it is written is refused, and the next
   const unused = (n: number) => ` (bytes at TG0001, position ${n} are unreferenced)`;
   expect(first.failed).toEqual([
     `${dir}/b/directory: while the file was being written to tape, "/b/directory" cannot be a file and also the directory of "/b/directory/below": rename one of them, then run the command again${unused(2)}`,
-    `${dir}/c/taken: while the file was being written to tape, /c/taken was added to the catalogue as a tape file; run the command again to compare the two${unused(3)}`,
+    `${dir}/c/taken: while the file was being written to tape, /c/taken was added to the catalogue as a tape file; run the command again to compare the file with the tape copy${unused(3)}`,
   ]);
   expect(await readCatalogue()).toMatchObject([
     { path: '/a/plain', stage: 'ONTAPE', volume: 'TG0001', position: 1n },

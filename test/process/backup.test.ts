@@ -253,7 +253,7 @@ test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefi
   [control, () => undefined, /the backup is incomplete: \S+pg_control is missing/],
   ['manifest.json', () => undefined, /is not a complete backup: it has no manifest.json/],
   ['manifest.json', (text) => text.slice(0, -20), /cannot read \S+manifest.json: /],
-  ['manifest.json', () => '{}', /it lists no files/],
+  ['manifest.json', () => '{}', /it contains no list of files/],
   ['manifest.json', edited({ format: 2 }), / has format 2, but this version of Tapegate supports only format 1/],
   ['manifest.json', edited({ platform: 'aix-ppc' }), /was created on aix-ppc, but this host is \w+-\w+/],
   [
@@ -261,13 +261,9 @@ test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefi
     edited({ postgres: '17.1' }),
     /was made with PostgreSQL 17.1, but this Tapegate includes PostgreSQL 18/,
   ],
-  ['manifest.json', edited({ startedAt: 'yesterday' }), /it has no creation time/],
-  ['manifest.json', edited({ endedAt: '1 May (noon)' }), /it has no creation time/],
-  [
-    'manifest.json',
-    edited({ directories: ['../../etc'] }),
-    /"..\/..\/etc" must be a relative path without "\." or "\.\."/,
-  ],
+  ['manifest.json', edited({ startedAt: 'yesterday' }), /its start time or end time is missing or invalid/],
+  ['manifest.json', edited({ endedAt: '1 May (noon)' }), /its start time or end time is missing or invalid/],
+  ['manifest.json', edited({ directories: ['../../etc'] }), /"..\/..\/etc" must be a relative path without "\." or "\.\."/],
   [
     'manifest.json',
     edited({ files: [{ path: '/etc/passwd', size: 1, sha256: '' }] }),

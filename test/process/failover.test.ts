@@ -118,7 +118,7 @@ test('engines continue with the standby: no copy is lost or doubled, and nothing
 
 test('if two servers take writes, no command starts: writes to the one that was cut off would be lost', async () => {
   const { code, stderr } = await runCli(['quota', 'list'], { env });
-  const expected = /only one server may accept writes, not 127\.0\.0\.1:\d+ and 127\.0\.0\.1:\d+/;
+  const expected = /only one server may accept writes, but several do: 127\.0\.0\.1:\d+ and 127\.0\.0\.1:\d+/;
   expect([code, stderr]).toEqual([1, expect.stringMatching(expected)]);
   await pair.primary.refuse();
   expect(await runCli(['quota', 'list'], { env })).toMatchObject({ code: 0 });

@@ -269,7 +269,7 @@ test('a draining disk finishes its recalls, starts none, and keeps its copies wh
   expect(await askData(app, disks)).toEqual({ restoreDisks: { edges: [{ node: { suspension } }] } });
   expect(await listDisks()).toMatch(/ draining: it gets a new fan\n$/);
   expect((await runHere('disk', 'remove', app.restoreDir)).stderr).toContain(
-    'contains 1 copy (1000 bytes in total), and has 0 running recalls: the disk is draining, and becomes empty when the requests for these copies end',
+    'contains 1 copy (1000 bytes in total), and has 0 running recalls: the disk is draining, and will be empty when the requests for these copies have ended',
   );
   const fresh = await addDisk('fresh', 10n ** 9n);
   await completes(second);

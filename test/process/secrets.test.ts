@@ -135,7 +135,7 @@ test('a login that a mail server refuses and repeats is in no log, no outbox and
   const result = await stop(working);
   await mail.close();
   expect(email.last_error).toMatch(/535 AUTH PLAIN …: …, or …, is wrong/);
-  expect(result.stderr).toContain('the email was not accepted');
+  expect(result.stderr).toContain('cannot send the email');
   expectNoSecret(result);
 });
 

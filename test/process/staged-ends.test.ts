@@ -125,7 +125,7 @@ test('there is no estimate while the library does not answer, and the answer say
   await makeRequest(app, { ...alice, patterns: '/away/' });
   await waitFor(
     'the reason',
-    async () => (await estimate('/none/')).endUnknown === 'library silo did not answer recently',
+    async () => (await estimate('/none/')).endUnknown === 'library silo has not answered recently',
   );
   expect((await estimate('/none/')).end).toBeNull();
   system.onCall = async () => {};

@@ -88,8 +88,8 @@ test('strip removes the beginning of paths, and prefix adds one', async () => {
   const text = '1 2 /hpss/raw/a\n1 2 /hpss/rawer/b\n1 2 /hpss/raw\n';
   expect(await readPlain(text, { strip: '/hpss/raw', prefix: '/badc' })).toEqual([
     '1: /badc/a 1',
-    'line 2: "/hpss/rawer/b" is not below "/hpss/raw"',
-    'line 3: "/hpss/raw" is not below "/hpss/raw"',
+    'line 2: "/hpss/rawer/b" is not below "/hpss/raw" (--strip)',
+    'line 3: "/hpss/raw" is not below "/hpss/raw" (--strip)',
   ]);
   expect(await readPlain('1 2 ./a\n', { prefix: '/badc' })).toEqual(['1: /badc/a 1']);
 });

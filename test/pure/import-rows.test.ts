@@ -200,9 +200,9 @@ describe('bad rows', () => {
     ['Path,size\n/a,1', `there is no column "Path"; the columns are ${COLUMNS}`],
     ['path,stage\n/a,T', 'the column size is missing'],
     ['path,size,path\n/a,1,/b', 'the column path is given twice'],
-    ['[{"path":"/a","size":1}]', /^line 1: a JSON array; write each row as an object on its own line/],
-    ['[\n{"path":"/a","size":1}\n]', /^line 1: a JSON array; /],
-    [`[${'{"path":"/a","size":1},'.repeat(50_000)}]`, /^line 1: a JSON array; /],
+    ['[{"path":"/a","size":1}]', /^line 1: the input must not be a JSON array; write each row as an object on its own line/],
+    ['[\n{"path":"/a","size":1}\n]', /^line 1: the input must not be a JSON array; /],
+    [`[${'{"path":"/a","size":1},'.repeat(50_000)}]`, /^line 1: the input must not be a JSON array; /],
     ['path,"size\n/a,1', 'this row contains a quoted field without a closing quote'],
   ])('the file %j is reported by its first line', async (text, problem) => {
     const expected = typeof problem === 'string' ? `line 1: ${problem}` : expect.stringMatching(problem);
@@ -254,6 +254,6 @@ describe('bad rows', () => {
       const chunk = Buffer.alloc(64 * 1024, 'x');
       for (;;) yield chunk;
     };
-    expect(await readFaults(Readable.from(endless()))).toEqual(['line 1: longer than 1048576 bytes']);
+    expect(await readFaults(Readable.from(endless()))).toEqual(['line 1: the line is longer than 1048576 bytes']);
   });
 });

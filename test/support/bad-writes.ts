@@ -123,7 +123,7 @@ const tokens: BadInput[] = [
   mutate('createToken', 'for a user with quotas', /^quotas must be absent unless role is SERVICE$/, {
     ...{ name: 'a', role: 'USER', quotas: ['alice'] },
   }),
-  mutate('createToken', 'for 100,001 users', /^quotas must have at most 1000 users, not 100001$/, {
+  mutate('createToken', 'for 100,001 users', /^quotas must list at most 1000 users, not 100001$/, {
     ...{ name: 'a', role: 'SERVICE', quotas: many(100_001) },
   }),
   mutate('createToken', 'with an end in the past', /^expiresAt must be in the future/, {

@@ -77,7 +77,7 @@ function checkToken(input: CreateTokenInput, now: string) {
     throw new InvalidInputError('quotas', problem);
   }
   if (quotas.length > MAX_QUOTAS) {
-    throw new InvalidInputError('quotas', `must have at most ${MAX_QUOTAS} users, not ${quotas.length}`);
+    throw new InvalidInputError('quotas', `must list at most ${MAX_QUOTAS} users, not ${quotas.length}`);
   }
   const expiresAt = input.expiresAt ? checkTime('expiresAt', input.expiresAt) : null;
   if (expiresAt !== null && !isBefore(now, expiresAt)) {

@@ -358,7 +358,7 @@ function refuseInUse(disk: RemovedDisk & Contents): void {
   const { copies, copyBytes, running, changed, stalePartialFiles, isFailing, isDraining } = disk;
   if (copies > 0 || running > 0) {
     const remedy = isDraining
-      ? 'the disk is draining, and becomes empty when the requests for these copies end'
+      ? 'the disk is draining, and will be empty when the requests for these copies have ended'
       : 'drain the disk, and remove it when it is empty';
     throw new InUseError(
       `${name} contains ${plural(copies, 'copy', 'copies')} (${plural(copyBytes, 'byte')} in total), and has ${plural(running, 'running recall')}: ${remedy}`,

@@ -96,10 +96,10 @@ export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Li
 }
 
 export const JSON_ARRAY =
-  'a JSON array; write each row as an object on its own line (JSON Lines), for example with jq -c ".[]"';
+  'the input must not be a JSON array; write each row as an object on its own line (JSON Lines), for example with jq -c ".[]"';
 
 const describeLongLine = (line: Buffer): string =>
-  /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
+  /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `the line is longer than ${MAX_LINE_BYTES} bytes`;
 
 /** Returns the lines that are not UTF-8, as printable text. Each key is the line's index in `bytes`, counted from 0. */
 function findBadLines(bytes: Buffer): Map<number, string> {

@@ -279,7 +279,7 @@ function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);
     const library = plan.staged.get(partAhead.libraryId);
     if (!library || !staged || isReading || waitOf(library, { ...staged, ...partAhead })) continue;
-    if (library.isAway) return `library ${library.name} did not answer recently`;
+    if (library.isAway) return `library ${library.name} has not answered recently`;
     return `library ${library.name} has not staged a file yet, and its settings do not say how long staging takes`;
   }
   return undefined;

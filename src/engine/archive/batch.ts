@@ -215,7 +215,7 @@ export class ArchiveBatch {
     const reasonOf = ({ path }: WrittenFile): string | undefined => {
       const old = known.get(path);
       if (old && isOnTape(old))
-        return `${path} was added to the catalogue as a tape file; run the command again to compare the two`;
+        return `${path} was added to the catalogue as a tape file; run the command again to compare the file with the tape copy`;
       const clash = clashes.get(path);
       return clash === undefined ? undefined : `${clash}: rename one of them, then run the command again`;
     };

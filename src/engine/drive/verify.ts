@@ -86,6 +86,7 @@ async function verifyVolume(
 }
 
 export function describeMismatch({ kind, found, expected }: Mismatch): string {
+  if (found === 'more') return `the tape copy is larger than the ${expected} bytes in the catalogue`;
   const unit = kind === 'size' ? ' bytes' : '';
   return `the ${kind} of the tape copy is ${found}${unit}, but the catalogue says ${expected}${unit}`;
 }

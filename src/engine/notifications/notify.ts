@@ -92,7 +92,7 @@ async function send(
     return { state: 'SENT' };
   } catch (error) {
     const reason = describeFailure(error, ctx.config.smtpUrl);
-    ctx.log.warn({ to: email.recipient, error: reason }, 'the email was not accepted');
+    ctx.log.warn({ to: email.recipient, error: reason }, 'cannot send the email');
     if (isRefused(error)) return { state: 'REJECTED', error: reason };
     if (isDeferred(error) && ctx.db.clock.isPlausible && isGivenUp(email, ctx.now())) {
       return { state: 'REJECTED', error: `Tapegate gave up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };

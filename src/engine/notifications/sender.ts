@@ -220,7 +220,7 @@ const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes
 class ClosedTargetError extends Error {
   constructor(name: string) {
     super(
-      `${JSON.stringify(name)} has no address that webhooks may use: it does not resolve, or resolves only to private addresses that TAPEGATE_WEBHOOK_HOSTS does not list`,
+      `${JSON.stringify(name)} has no address that webhooks may use: the name does not resolve, or resolves only to private addresses that TAPEGATE_WEBHOOK_HOSTS does not contain`,
     );
   }
 }

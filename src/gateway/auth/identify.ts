@@ -90,8 +90,8 @@ function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpErro
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;
-  const evidence = header ?? 'its address is listed';
+  const evidence = header ?? 'TAPEGATE_PROXY_ADDRESSES contains the proxy';
   throw unauthenticated(
-    `requests through a proxy (${evidence}) must be authenticated: anonymous access is only for this host`,
+    `requests through a proxy (${evidence}) must be authenticated: only clients on this host may be anonymous`,
   );
 }
