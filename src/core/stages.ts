@@ -32,7 +32,12 @@ export const moves = [
   },
   { from: 'ONDISK', to: 'ONTAPE', by: 'archive, import', why: 'the primary disk copy is removed' },
   { from: 'ONTAPE', to: 'RESTORING', by: 'engine', why: 'a recall of the file starts' },
-  { from: 'RESTORING', to: 'RESTORED', by: 'engine', why: 'the restored file is complete, verified and at its final path' },
+  {
+    from: 'RESTORING',
+    to: 'RESTORED',
+    by: 'engine',
+    why: 'the restored file is complete, verified and at its final path',
+  },
   {
     from: 'RESTORING',
     to: 'ONTAPE',

@@ -317,7 +317,9 @@ async function findWritable(
   if (chosen && found.length === 1) return chosen;
   for (const { client } of found) destroy(client);
   if (chosen)
-    throw new Error(`only one server may accept writes, but several do: ${found.map(({ host }) => hostName(host)).join(' and ')}`);
+    throw new Error(
+      `only one server may accept writes, but several do: ${found.map(({ host }) => hostName(host)).join(' and ')}`,
+    );
   const errors = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []));
   throw new AggregateError(errors, errors.map(({ message }) => message).join(', '));
 }

@@ -78,7 +78,9 @@ export const requiredSettings: readonly SessionSetting[] = [
   }),
   ...settings('New tables must support row locks and updates.', { default_table_access_method: 'heap' }),
   ...settings('Tapegate does not read notices.', { client_min_messages: 'warning' }),
-  ...settings('The code itself marks the statements that can use one plan for all values.', { plan_cache_mode: 'auto' }),
+  ...settings('The code itself marks the statements that can use one plan for all values.', {
+    plan_cache_mode: 'auto',
+  }),
   ...settings('Without these plan types, statements exceed their time limits.', {
     ...all('on', 'enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin enable_incremental_sort'),
     ...all('on', 'enable_indexonlyscan enable_indexscan enable_material enable_memoize enable_mergejoin'),

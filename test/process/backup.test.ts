@@ -263,7 +263,11 @@ test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefi
   ],
   ['manifest.json', edited({ startedAt: 'yesterday' }), /its start time or end time is missing or invalid/],
   ['manifest.json', edited({ endedAt: '1 May (noon)' }), /its start time or end time is missing or invalid/],
-  ['manifest.json', edited({ directories: ['../../etc'] }), /"..\/..\/etc" must be a relative path without "\." or "\.\."/],
+  [
+    'manifest.json',
+    edited({ directories: ['../../etc'] }),
+    /"..\/..\/etc" must be a relative path without "\." or "\.\."/,
+  ],
   [
     'manifest.json',
     edited({ files: [{ path: '/etc/passwd', size: 1, sha256: '' }] }),

@@ -200,7 +200,10 @@ describe('bad rows', () => {
     ['Path,size\n/a,1', `there is no column "Path"; the columns are ${COLUMNS}`],
     ['path,stage\n/a,T', 'the column size is missing'],
     ['path,size,path\n/a,1,/b', 'the column path is given twice'],
-    ['[{"path":"/a","size":1}]', /^line 1: the input must not be a JSON array; write each row as an object on its own line/],
+    [
+      '[{"path":"/a","size":1}]',
+      /^line 1: the input must not be a JSON array; write each row as an object on its own line/,
+    ],
     ['[\n{"path":"/a","size":1}\n]', /^line 1: the input must not be a JSON array; /],
     [`[${'{"path":"/a","size":1},'.repeat(50_000)}]`, /^line 1: the input must not be a JSON array; /],
     ['path,"size\n/a,1', 'this row contains a quoted field without a closing quote'],

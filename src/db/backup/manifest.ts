@@ -65,9 +65,11 @@ export async function readManifest(backup: string): Promise<Manifest> {
 function parse(text: string, file: string): Manifest {
   try {
     const manifest: Manifest = JSON.parse(text);
-    if (!Array.isArray(manifest.directories) || !Array.isArray(manifest.files)) throw new Error('it contains no list of files');
+    if (!Array.isArray(manifest.directories) || !Array.isArray(manifest.files))
+      throw new Error('it contains no list of files');
     const times = [manifest.startedAt, manifest.endedAt];
-    if (times.some((time) => parseZonedTime(String(time)) === undefined)) throw new Error('its start time or end time is missing or invalid');
+    if (times.some((time) => parseZonedTime(String(time)) === undefined))
+      throw new Error('its start time or end time is missing or invalid');
     return manifest;
   } catch (error) {
     throw new Error(`cannot read ${file}: ${messageOf(error)}`, { cause: error });

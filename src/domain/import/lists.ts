@@ -26,7 +26,8 @@ export function makeEntryRow(
   { volume, library, spot, prefix, strip }: ListSettings,
 ): CatalogueRow | RowError {
   const whole = path.startsWith('/') ? path : `/${path}`;
-  if (!whole.startsWith(`${strip}/`)) return new RowError(line, `${quote(whole)} is not below ${quote(strip)} (--strip)`);
+  if (!whole.startsWith(`${strip}/`))
+    return new RowError(line, `${quote(whole)} is not below ${quote(strip)} (--strip)`);
   if (whole.endsWith('/')) return new RowError(line, `path ${findPathProblem(whole)}`, { namesake: undefined });
   const fixed = { volume, ...(library !== undefined && { library }), ...(spot !== undefined && { spot_name: spot }) };
   return checkRow(line, { ...fields, ...fixed, path: prefix + whole.slice(strip.length), stage: 'T' });
@@ -44,7 +45,8 @@ function makeDirectoryRow(
   { prefix, strip }: ListSettings,
 ): CatalogueRow | RowError | undefined {
   const whole = `/${path.replace(/^(\.?\/)+|^\.$/, '')}/`.replace(/\/+/g, '/');
-  if (!whole.startsWith(`${strip}/`)) return new RowError(line, `${quote(whole)} is not below ${quote(strip)} (--strip)`);
+  if (!whole.startsWith(`${strip}/`))
+    return new RowError(line, `${quote(whole)} is not below ${quote(strip)} (--strip)`);
   const named = prefix + whole.slice(strip.length);
   return named === '/' ? undefined : checkRow(line, { path: named, mode: mode ?? null, gid: gid ?? null });
 }
