@@ -150,7 +150,7 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
     found.push({
       name: name.replaceAll('-', '_'),
       value: value.replace(/\\(.)/g, '$1'),
-      why: "set in the site's options",
+      why: 'set in DATABASE_URL or PGOPTIONS',
     });
     return '';
   });

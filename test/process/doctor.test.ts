@@ -328,7 +328,7 @@ test('recorded stale partial files are removed; other files stay, regardless of 
     orphan('/left/copy', '1000 bytes'),
     orphan('/left/deep/copy', '1000 bytes'),
     parseFault(
-      `partial-file | ${place('/left/.tapegate-999999-1-3.part')} | a recall of file 999999 running on drive 1 in epoch 3 | no such recall, and a partial file of 4 bytes`,
+      `partial-file | ${place('/left/.tapegate-999999-1-3.part')} | a recall of file 999999 running on drive 1 in epoch 3 | a partial file of 4 bytes, but no such recall`,
     ),
   ];
   expect(sorted((await doctor()).findings)).toEqual(sorted(as([...stay, ...go], false)));

@@ -23,7 +23,13 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
         const stats = await statCopy(copy);
         if (!stats?.isFile()) continue; // skip missing files, because another check reports them
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
-        yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of unknown origin`, isRepaired };
+        yield {
+          kind: 'copy-not-ours',
+          thing,
+          expected,
+          found: `a file of unknown origin (${stats.size} bytes)`,
+          isRepaired,
+        };
       } catch (error) {
         yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
       }

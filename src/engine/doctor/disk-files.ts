@@ -99,7 +99,7 @@ async function* examinePartials(
       continue;
     const result = { size: seen.size, isRepaired: exam.repair && (await tryRemove(ctx, location, seen)) };
     const expected = `a recall of file ${part.fileId} running on drive ${part.driveId} in epoch ${part.epoch}`;
-    const found = `no such recall, and a partial file of ${result.size} bytes`;
+    const found = `a partial file of ${result.size} bytes, but no such recall`;
     yield { kind: 'partial-file', thing: disk.mountpoint + entry.path, expected, found, isRepaired: result.isRepaired };
   }
 }

@@ -70,7 +70,7 @@ export async function claimMail(
   const timer = setInterval(() => {
     renewal = renewal
       .then(renew)
-      .catch((error: unknown) => logFailure(ctx.log, error, 'cannot renew the claim of an email'));
+      .catch((error: unknown) => logFailure(ctx.log, error, 'cannot renew the claim on an email'));
   }, RENEW_MS);
   const result = await send(email).finally(() => clearInterval(timer));
   await renewal;
