@@ -258,7 +258,7 @@ const rules: Rule[] = [
   },
   {
     rule: 'a file becomes RESTORED in one place',
-    pattern: /from: 'RESTORING', to: 'RESTORED'/,
+    pattern: /from: 'RESTORING',\s+to: 'RESTORED'/,
     only: 'core/stages domain/recalls/ends',
   },
   {

@@ -153,7 +153,7 @@ test.each([
 test('if a server ignores ranges, the bytes before the range are skipped', async () => {
   expect(await read(whole({}), 200_000n)).toEqual(BYTES.subarray(200_000));
   expect((await read(whole({}), BigInt(BYTES.length))).length).toBe(0);
-  const says = /^cannot read .* from byte 300001: it has 300000 bytes$/;
+  const says = /^cannot read .* from byte 300001: the file has 300000 bytes$/;
   await expectFailure(read(whole({}), BigInt(BYTES.length + 1)), TapeError, 'MEDIA', says);
 });
 

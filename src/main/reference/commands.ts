@@ -21,12 +21,12 @@ export async function formatCommands(): Promise<string> {
 function formatFamily(command: Command, above: readonly string[]): string[] {
   const words = [...above, command.name()];
   if (command.commands.length > 0) return command.commands.flatMap((each) => formatFamily(each, words));
-  const usage = ['tapegate', ...words, command.usage()].join(' ').trim();
+  const usage = command.usage().replace(/^\[options\] ?/, '');
   const examplesOf = examples[words.join(' ')];
   return [
     [
       `### ${words.join(' ')}`,
-      `\`${usage}\``,
+      usage && `\`tapegate ${words.join(' ')} ${usage}\``,
       toSentence(command.description()),
       formatLists(command),
       examplesOf && `\`\`\`\n${examplesOf.join('\n')}\n\`\`\``,
