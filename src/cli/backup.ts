@@ -44,7 +44,7 @@ const PROGRAM = path.join(packageRoot, 'package.json');
 async function backUp(config: Config, directory: string, options: OutputOptions): Promise<void> {
   if (config.databaseUrl !== undefined) {
     throw new CommandError(
-      'backup copies only an embedded database: back up the database in DATABASE_URL with PostgreSQL tools, such as pg_basebackup or pg_dump',
+      'this command can only back up an embedded database: to back up the database in DATABASE_URL, use PostgreSQL tools, such as pg_basebackup or pg_dump',
     );
   }
   const { requireCluster } = await import('../db/embedded/presence.js');

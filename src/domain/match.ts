@@ -80,8 +80,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. A search by words is faster only for patterns with digits. For letters, a trigram
- * search is fast, because each trigram of letters occurs in few paths.
+ * Returns whether to search by words. A search by words is faster only for patterns with digits. For patterns of letters,
+ * a trigram search is fast, because any three letters in a row occur in few paths.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;

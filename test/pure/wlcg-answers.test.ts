@@ -203,7 +203,7 @@ test.each([{ 'content-type': 'text/html; charset=utf-8', 'content-length': '20' 
   'a page of HTML instead of the bytes fails the library: %j',
   async (headers) => {
     const read = readAnswered((response) => response.writeHead(200, headers).end('<html>log in</html>\n'));
-    const says = /returned an HTML page instead of the file of 15 bytes$/;
+    const says = /returned an HTML page instead of the file, which has 15 bytes$/;
     await expectFailure(read, LibraryError, 'TRANSIENT', says);
   },
 );

@@ -26,8 +26,8 @@ export interface CatalogueRow {
   path: string;
   size: bigint;
   /**
-   * Stage of the file. If the stage is null, a file that the catalogue already contains keeps its stage, and a new file
-   * becomes UNVERIFIED.
+   * Stage that the import sets, such as ONTAPE. If it is null, a file that the catalogue already contains keeps its
+   * stage, and a new file becomes UNVERIFIED.
    */
   stage: Stage | null;
   verified: string | null | undefined;

@@ -103,7 +103,7 @@ async function findLast(root: string, names: RegExp): Promise<{ volume: string; 
  */
 function volumeDirectory(root: string, volume: string): string {
   if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
-    throw new TapeError('PERMANENT', `${JSON.stringify(volume)} is not a valid volume name of a directory library`);
+    throw new TapeError('PERMANENT', `${JSON.stringify(volume)} is not a valid volume name in a directory library`);
   }
   return path.join(root, volume);
 }

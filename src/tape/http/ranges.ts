@@ -146,7 +146,7 @@ function refusePage(
 ): void {
   if (response.statusCode !== 200 || !/\bhtml\b/i.test(response.headers['content-type'] ?? '')) return;
   if (expected === undefined ? /html?$/i.test(url.pathname) : expected === size) return;
-  throw new LibraryError('TRANSIENT', `${name} returned an HTML page instead of the file of ${size} bytes`);
+  throw new LibraryError('TRANSIENT', `${name} returned an HTML page instead of the file, which has ${size} bytes`);
 }
 
 /**

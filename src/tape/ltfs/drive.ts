@@ -42,8 +42,8 @@ export class Drive {
   }
 
   /**
-   * Loads and mounts a cartridge. First cleans up after processes that died: unmounts the mount point, empties the
-   * drive, and unloads the cartridge from another drive if necessary.
+   * Loads and mounts a cartridge. First cleans up after processes that died: unmounts the mount point, and empties this
+   * drive. If the requested cartridge is still in another drive, unloads it from that drive.
    * @param waitSeconds maximum time to wait while another process uses the drive
    * @returns the drive's lock, which the caller must close after it has emptied the drive
    * @throws DriveInUseError if another process uses the drive
