@@ -108,9 +108,7 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   const removed = await askChange(findOperatedSite(), RemoveLibrary, { name, force });
   if (json) return printJson(removed);
   const { name: removedName, drives, volumes, stagedFiles, stagedBytes, left } = removed;
-  printLine(
-    `library ${removedName} is removed, with ${plural(drives, 'drive')} and ${plural(volumes, 'empty volume')}`,
-  );
+  printLine(`removed library ${removedName}, with ${plural(drives, 'drive')} and ${plural(volumes, 'empty volume')}`);
   if (stagedFiles === 0) return;
   printLine(
     `${plural(stagedFiles, 'file')}, ${formatBytes(stagedBytes)}, may remain staged in the library, because they could not be released`,

@@ -51,7 +51,7 @@ test('a server restores from a library that is added, and stops the processes of
     const now = listEngineProcesses(server).map(({ pid }) => pid);
     return countDrives() === 4 && now.filter((pid) => before.includes(pid)).length === before.length - 1;
   });
-  const removed = done('library spare is removed, with 2 drives and 0 empty volumes\n');
+  const removed = done('removed library spare, with 2 drives and 0 empty volumes\n');
   expect(await runCli(['library', 'remove', 'spare'], { env })).toEqual(removed);
   await waitFor('the processes to end', async () => countDrives() === 2);
 

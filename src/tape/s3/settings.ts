@@ -100,7 +100,7 @@ const given = settingsOf({
   archiveClasses: listOf(text('the name of a storage class', /^[A-Za-z0-9_.-]{1,64}$/))
     .default(['GLACIER', 'DEEP_ARCHIVE'])
     .describe(
-      'storage classes whose objects must be restored before a read; for objects of other classes, Tapegate reads one byte to check',
+      'storage classes whose objects must be restored before a read; for an object of any other class, Tapegate reads one byte to check whether the object can be read',
     ),
   pollSeconds: seconds().optional().describe('minimum time between polls; the default depends on the tier'),
   pollSecondsMost: seconds().optional().describe('maximum time between polls'),
