@@ -37,7 +37,7 @@ const gauges: Record<string, [help: string, ...labels: string[]]> = {
   tapegate_site_disk_used_bytes: ['Bytes of copies on the restore disk', 'disk'],
   tapegate_site_disk_reserved_bytes: ['Bytes reserved for running recalls', 'disk'],
   tapegate_site_disk_free_bytes: [
-    'Free bytes of the file system: the lowest of the engines' latest measurements; absent if unknown',
+    'Free bytes of the file system: the lowest value in the latest measurements of all engines; absent if unknown',
     'disk',
   ],
   tapegate_site_disk_room_bytes: [
