@@ -177,7 +177,7 @@ function observeExecution(): Plugin<object, HttpContext> {
   };
 }
 
-/** Subscribes with graphql-js, because Yoga's executor uses more processor time per event. */
+/** Executes subscriptions with graphql-js, because Yoga's executor uses more processor time per event. */
 async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
   const excess = findExcess(args, limits);
   return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);
@@ -204,7 +204,10 @@ export function limitQueries(execute: Execute): Execute {
   };
 }
 
-/** Records an operation's duration under its field's name, or under `several` if the operation has several fields. */
+/**
+ * Records the duration of an operation in a metric. The metric's label is the name of the operation's top-level field,
+ * or `several` if the operation has several top-level fields.
+ */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
   const startedAt = performance.now();
   const result = await execute(args);

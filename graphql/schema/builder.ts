@@ -114,8 +114,8 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. For a malformed id, returns an empty type name, which `maySee` rejects. Never throws, because an
- * error during cost computation would fail the whole document.
+ * Parses the global id of a node. For a malformed id, returns an empty type name, which `maySee` later rejects. Never
+ * throws, because an error while Pothos computes the query cost would fail the whole query.
  */
 function readGlobalId(globalId: string): NodeId {
   const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];
@@ -124,7 +124,7 @@ function readGlobalId(globalId: string): NodeId {
 
 /**
  * Returns whether the caller may see a node. A file that is hidden by path rules counts as missing.
- * @throws InvalidInputError, ForbiddenError
+ * @throws InvalidInputError if the id is not valid; ForbiddenError
  */
 async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
   const operation = reads.get(node.typename);
@@ -207,7 +207,7 @@ export function describeValues<Name extends string>(texts: Record<Name, string>,
 /** Returns the names of a connection and its edges: `RequestConnection` and `RequestEdge`. */
 export const connectionOf = (node: string) => [{ name: `${node}Connection` }, { name: `${node}Edge` }] as const;
 
-/** Computes the query cost of a connection from its page size. Pothos multiplies the costs of nested lists. */
+/** Computes the query cost of a connection from its page size. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
 }

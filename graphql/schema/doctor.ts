@@ -104,8 +104,8 @@ function limitOf(first: number | null | undefined): number {
 }
 
 /**
- * Returns a page of findings. If the search is not complete, the page's end cursor is the position at which the next
- * page continues the search.
+ * Returns a page of findings. If the search is not complete, the page's end cursor is the position at which the search
+ * for the next page begins.
  */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));

@@ -99,9 +99,7 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
-/**
- * Records in which request context each error occurred, so that the log line for an error also identifies the request.
- */
+/** Records the request context of each error, so that the error's log line also identifies the HTTP request. */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
@@ -122,7 +120,7 @@ export function createErrorMask(log: Logger) {
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
-    // do not log an OverShareError, because rejecting callers over their limit is normal
+    // do not log an OverShareError, because it is normal to reject callers that exceed their limit
     const event = original instanceof UnavailableError ? 'GraphQL: temporarily unavailable' : 'GraphQL: internal error';
     if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, event);
     if (original instanceof UnconfirmedError) {
@@ -160,8 +158,9 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 }
 
 /**
- * Makes all resolvers return a rejected promise instead of throwing an error. If a list item threw synchronously, the
- * executor would abandon the list. Unhandled rejections of earlier items would then end the process.
+ * Makes all resolvers return a rejected promise instead of throwing an error. If a resolver threw for one item in a
+ * list, the executor would stop waiting for the other items. If the promise of another item was then rejected, the
+ * unhandled rejection would end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

@@ -8,7 +8,7 @@ import type { Context } from '../../src/domain/context.js';
 
 export interface EventCursor {
   lastEventId: string | undefined;
-  /** Id of the last event sent to the client. If a client cannot resume after that event, the id is undefined. */
+  /** Id of the last event sent to the client. Undefined if a client would miss events by resuming after that event. */
   eventId?: bigint | undefined;
 }
 

@@ -71,7 +71,7 @@ const diskOf = createBatch(readDisks);
 
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
-/** Returns whether each copy is on its disk. If a copy is missing, updates the database. */
+/** Returns whether each copy is on its disk. Records in the database that a copy is missing. */
 const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
   const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
   const missing = await recordMissingFiles(ctx, ids);
@@ -191,7 +191,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       'The path at which the library finds the file, if the file was renamed only in Tapegate. Null if the library finds the file at `path`. For operators and viewers.',
-    // only operators and viewers may see a tape path, because path rules might hide the path's first directories
+    // only operators and viewers may see a tape path, because it might contain directory names that path rules hide
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
@@ -230,7 +230,7 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page; an estimated total is never lower */
+/** @param found the number of files on the page; an estimate below this number is replaced with this number */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -261,7 +261,7 @@ const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
-/** @param path field names that lead from the resolver's field to the files */
+/** @param path field names from the resolver's field down to the files, such as `edges` and `node` */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));
   decided.set(info.fieldNodes, isCommon);
@@ -305,7 +305,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client can resume only after it has received all current stages; otherwise, it would miss some stages
+      // a client that resumed before it had received all current stages would never receive the remaining stages
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),

@@ -1,6 +1,6 @@
 /**
- * A Pothos plugin that checks the page arguments of all connections. On an empty page, the plugin sets a cursor from
- * which the client can continue.
+ * A Pothos plugin that checks the page arguments of all connections. For an empty page, the plugin returns the client's
+ * own cursor, so that the client can continue from there.
  */
 import SchemaBuilder, {
   BasePlugin,

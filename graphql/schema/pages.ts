@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists, and batches of values, without Prisma's pagination. For a page of a nested list, Prisma would
- * read the whole list. If the cursor's row has left the list, Prisma would return no rows.
+ * read the whole list. If the row to which a cursor refers is no longer in the list, Prisma would return no rows.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -87,10 +87,7 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
 
 interface InnerPages<Row> {
   descending?: boolean;
-  /**
-   * Reads one page for each parent object with a single SQL statement. Fields that select the same columns must share
-   * one `read` function.
-   */
+  /** Reads one page for each parent object with a single SQL statement. */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
 }
 

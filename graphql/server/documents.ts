@@ -71,7 +71,7 @@ export function parseDocument(text: string): DocumentNode {
   }
 }
 
-/** Counts the nodes of a fragment only once, however often the document uses the fragment. */
+/** Counts the nodes of each fragment once, even if the document uses the fragment several times. */
 function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
   const repeats = new Map<string, number>();
   let selections = 0;
@@ -137,7 +137,10 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   });
 }
 
-/** Rejects `@skip` and `@include` in a subscription. Executors do not expect a subscription without a field. */
+/**
+ * Rejects `@skip` and `@include` in a subscription. Otherwise, a subscription could end up without a field, which
+ * executors do not expect.
+ */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
     const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
@@ -151,7 +154,7 @@ function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
 
 const COUNTS = new Set(['totalCount', 'isCountEstimated']);
 
-/** Maximum number of list counts, such as `totalCount`, in an operation. Each count might scan all files. */
+/** Maximum number of fields, such as `totalCount`, that count the items of a list. Each count might scan all files. */
 const MAX_COUNTS = 25;
 
 function limitCounts(context: ValidationContext): ASTVisitor {
@@ -178,7 +181,7 @@ const ITEMS = new Map([
   ['fields', 3],
 ]);
 
-/** Each alias of `__schema` is charged separately, because each alias repeats the introspection. */
+/** Charges each alias of `__schema` separately, because the executor repeats the introspection for each alias. */
 function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
   const costOf = ({ name, selectionSet: set }: FieldNode): number =>
     1 + (set ? below(set) * (ITEMS.get(name.value) ?? 1) : 0);
@@ -236,7 +239,7 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** Describes by how much a document exceeds a limit. If a setting configures the limit, `limit` names the setting. */
+/** A limit that a document exceeds. If a setting configures the limit, `limit` is the name of the setting. */
 interface Excess {
   limit?: string;
   found: number;

@@ -35,7 +35,7 @@ export interface Pipeline {
    */
   readParams(req: Request): Promise<Params>;
   /**
-   * Parses and validates a document while it holds one of the caller's slots.
+   * Parses and validates a document. Takes one of the caller's limiter slots during this work.
    * @throws UnavailableError
    */
   check?(req: Request, query: string): Promise<void>;
@@ -52,7 +52,7 @@ export interface Pipeline {
 }
 
 /**
- * Limits for streams. If `take` is missing, the number of streams is unlimited. If `keep` is missing, the size of
+ * Limits for streams. If `take` is missing, the number of streams is unlimited. If `keep` is missing, the length of
  * subscriptions is unlimited.
  */
 export interface StreamLimits {
@@ -86,7 +86,7 @@ interface Stream {
 interface StreamCall {
   req: Request;
   res: Response;
-  /** The stream to which the token belongs; undefined if the client has not opened the stream yet. */
+  /** The stream that the client opened with the token; undefined if the client has not opened the stream yet. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;
@@ -257,7 +257,8 @@ export class EventStreams {
         try {
           if (!isSubscription) {
             const result = await steps.execute(args);
-            // count the query against the limit until the client has read the result, because the result uses memory
+            // count the query against the caller's limit until the client has read the result, because the result uses
+            // memory
             if (stream?.token) await untilTaken(stream);
             return result;
           }
@@ -440,8 +441,8 @@ function whenClosed(res: Response, act: () => void): void {
 }
 
 /**
- * Rejects an operation. In single connection mode, the response to the POST contains the errors. In distinct
- * connections mode, the event stream contains the errors as a result.
+ * Rejects an operation. In single connection mode, sends the errors in the response to the POST. In distinct
+ * connections mode, sends the errors as a result in the event stream.
  */
 function refuse({ stream }: StreamCall, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };
