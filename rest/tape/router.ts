@@ -1,6 +1,6 @@
 /**
- * Routes of the WLCG Tape REST API, version 1. docs/reference/rest.md lists Tapegate's choices where the specification
- * leaves them open.
+ * Routes of the WLCG Tape REST API, version 1. docs/reference/rest.md describes Tapegate's behaviour where the
+ * specification permits several behaviours.
  */
 import { STATUS_CODES } from 'node:http';
 import type { ErrorRequestHandler, Request, Response, Router } from 'express';

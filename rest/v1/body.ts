@@ -13,7 +13,7 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/** The user whose quota is charged. An empty name counts as an unknown user. */
+/** The user whose quota is charged. Tapegate treats an empty name like the name of an unknown user. */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });
@@ -63,8 +63,8 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
 }
 
 /**
- * Maximum number of characters in a path from a client. Even the longest logical path, with percent-encoding, is
- * shorter.
+ * Maximum number of characters in a path from a client. Even the longest logical path is shorter when it is
+ * percent-encoded.
  */
 const MOST_GIVEN = 8192;
 

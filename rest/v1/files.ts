@@ -26,7 +26,7 @@ function jsonOfFile(withSpot: boolean): JsonOfFile {
   ];
 }
 
-/** Parses a URL's query. A percent sign without two hexadecimal digits stands for itself. */
+/** Parses a URL's query. Accepts a literal percent sign that no two hexadecimal digits follow. */
 function readQuery(req: Request): URLSearchParams {
   const { search, searchParams } = new URL(req.url, 'http://localhost');
   try {

@@ -108,7 +108,8 @@ function describeError(status: string, words: string): object {
 }
 
 /**
- * Returns an endpoint's errors by status. An endpoint's own text takes precedence over the common text for a status.
+ * Returns an endpoint's errors by status. If an endpoint has its own text for a status, this text replaces the text
+ * that all endpoints share.
  */
 const errorsOf = ({ errors }: Endpoint): [status: string, words: string][] =>
   Object.entries({ ...commonErrors, ...errors });

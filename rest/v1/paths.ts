@@ -15,7 +15,7 @@ export function toLogicalPath(given: string): string {
   return path.startsWith(`${WEBDAV_ROOT}/`) ? decode(path.slice(WEBDAV_ROOT.length)) : path;
 }
 
-/** Keeps invalid percent-encoding unchanged, because some clients do not encode paths. */
+/** Decodes a path. Returns a path with invalid percent-encoding unchanged, because some clients do not encode paths. */
 function decode(path: string): string {
   try {
     return decodeURIComponent(path);

@@ -97,7 +97,10 @@ const contractNames = new Map([
   ['notifyOnLastFile', 'notify_on_last_file'],
 ]);
 
-/** Calls `work`. If an error names an input field, replaces the field's name with the name in the REST contract. */
+/**
+ * Calls `work`. If `work` throws an error about an input field, replaces the field's name with its name in the REST
+ * contract.
+ */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

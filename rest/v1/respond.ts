@@ -73,7 +73,7 @@ export async function sendList<Item>(
 
 /**
  * Sends the bytes of all pages between `head` and `tail`. Waits for slow clients.
- * @throws Error if the client disconnects or the list is aborted
+ * @throws Error if the client disconnects or `signal` aborts
  */
 export async function sendBytes(
   res: Response,

@@ -189,8 +189,8 @@ function rangedBody(res: Response, ranges: readonly Range[], size: number) {
 const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
 
 /**
- * Returns the ETag of a copy. A known MD5 or SHA-256 checksum serves as the ETag, so that all gateways send the same
- * ETag for a file.
+ * Returns the ETag of a copy. If possible, uses an MD5 or SHA-256 checksum, so that all gateways send the same ETag for
+ * a file.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
@@ -259,8 +259,8 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * Names of the catalogue's checksum algorithms in the headers `Digest` and `Repr-Digest`. The davix client requests
- * some algorithms by another name (`alias`), and expects that name in the response.
+ * For each checksum algorithm in the catalogue, its names in the headers `Digest` and `Repr-Digest`. The davix client
+ * requests some algorithms by another name (`alias`), and expects that name in the response.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -269,8 +269,8 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
 };
 
 /**
- * Values of the headers `Want-Digest` and `Want-Repr-Digest`. If a header is undefined, the client gets all known
- * checksums.
+ * Values of the headers `Want-Digest` and `Want-Repr-Digest`. If the client did not send a header, Tapegate returns all
+ * known checksums.
  */
 interface WantedDigests {
   digest: string | undefined;

@@ -7,7 +7,7 @@ import { findPathProblem } from '../../src/domain/input.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 import { hrefOf, readLogicalPath } from '../v1/paths.js';
 
-/** Takes a limiter slot for a request. @returns a function that releases the slot @throws HttpError 429, 503 */
+/** Takes a slot of the caller's limiter. @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
 /** Maximum number of entries in a directory listing. GraphQL can page through larger directories. */

@@ -19,7 +19,7 @@ import { withLoadedSource } from './tables.js';
 
 export interface AdoptOptions {
   isTrial: boolean;
-  /** Directory in which each archive path is a link to the copy of a file. */
+  /** Directory in which the source system creates a link to each restored copy, at the file's archive path. */
   archiveRoot: string;
 }
 

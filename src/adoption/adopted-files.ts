@@ -20,8 +20,8 @@ const namesThere: Record<string, string> = {
 };
 
 /**
- * Copies the source's files to the temporary table `source_chosen`. Of several files with the same path, chooses a
- * restored file, or else a file on disk.
+ * Copies the source's files to the temporary table `source_chosen`. If several files have the same path, chooses one: a
+ * restored file if possible, otherwise a file on disk.
  */
 export async function chooseSourceFiles(client: PoolClient, { report }: Adopting): Promise<void> {
   await client.query(

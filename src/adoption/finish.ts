@@ -1,7 +1,7 @@
 /**
  * Finishes an adoption after the source system has been shut down. Releases adopted copies that no request contains,
- * and removes the copies' old names. Removes each old name before its record, so that a repeated call can continue
- * after a crash.
+ * and removes the copies' old names. Removes each old name before deleting the name's database record, so that a
+ * repeated call can continue after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -24,7 +24,10 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /** Number of old names that stay because archive links point to the old names. An engine later replaces the links. */
+  /**
+   * Number of old names that are not removed, because archive links still point to them. An engine later replaces the
+   * links.
+   */
   kept: number;
   left: number;
   released: number;
@@ -154,7 +157,10 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
   return (await isSameName(path.resolve(path.dirname(at), target), name.sourcePath)) ? { at, target } : undefined;
 }
 
-/** Returns the change time (ns) of the copy that had the old name; null if the copy has no other name. */
+/**
+ * Returns the change time (ns) of a copy, read through the copy's name in Tapegate. Returns null if the copy does not
+ * have that name.
+ */
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;
   const stats = await statCopy(name.own).catch(() => undefined);

@@ -95,8 +95,8 @@ interface FoundSource {
 }
 
 /**
- * Returns the file to which the archive path points, if the file is a regular file on the disk. Otherwise returns the
- * file at the copy's path in Tapegate.
+ * Returns the file to which the link at the archive path points, if that file is a regular file on the disk. Otherwise
+ * returns the file at the copy's path in Tapegate.
  */
 async function findCopy(
   logicalPath: string,
@@ -149,8 +149,8 @@ async function targetOf(sourcePath: string): Promise<string | undefined> {
 }
 
 /**
- * Returns whether two paths lead to the same directory entry. If two paths lead to one entry, removing one path also
- * removes the other.
+ * Returns whether two paths lead to the same directory entry. If so, removing the file at one path also removes the
+ * file at the other path.
  */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;

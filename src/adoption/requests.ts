@@ -138,8 +138,8 @@ function readLabel(text: string, say: Say): string {
 }
 
 /**
- * Returns a request's pattern or files. A pattern takes precedence over a list of files, as in django-nla_control. A
- * request without a pattern or list has its files in the table `taperequest_files`.
+ * Returns a request's pattern or files. A pattern takes precedence over a list of files, as in django-nla_control. If a
+ * request has neither, its files are in the table `taperequest_files`.
  */
 async function readSelection(
   client: PoolClient,

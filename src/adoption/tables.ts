@@ -33,7 +33,7 @@ export async function withLoadedSource<T>(
   url: string,
   work: (client: PoolClient) => Promise<T>,
 ): Promise<T> {
-  const client = await ctx.db.importPool.connect(); // COPY does not work on a connection with pipelining
+  const client = await ctx.db.importPool.connect(); // COPY does not work on a connection that pipelines queries
   try {
     await client.query(sql`SET statement_timeout = 0`);
     await loadSource(client, url);
@@ -44,8 +44,8 @@ export async function withLoadedSource<T>(
 }
 
 /**
- * Overrides settings of the source database that could change how values are read, or end the transaction. Keeps the
- * search path, because the tables might be in any schema.
+ * Overrides settings of the source database that could change the text format of values, or end a long transaction.
+ * Keeps the search path, because the tables might be in any schema.
  */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;
@@ -102,7 +102,7 @@ export function readSourceTime(text: string | null): string | null | undefined {
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
-/** Largest request id that an adoption accepts. For new requests, about 200 million larger 32-bit ids remain free. */
+/** Largest request id that an adoption accepts. About 200 million larger 32-bit ids remain for new requests. */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**

@@ -265,7 +265,10 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }
 
-/** Largest file count that a gateway reports. The actual number of files might be higher. */
+/**
+ * The highest number of files that a gateway reports. If a gateway reports this number, the actual number might be
+ * higher.
+ */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');

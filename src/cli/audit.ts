@@ -100,7 +100,7 @@ function cellsOf(row: AuditRowFragment): string[] {
 
 /**
  * Returns a value as a CSV field (RFC 4180). Replaces control characters, because rejected input can contain terminal
- * escape sequences. Puts an apostrophe before a formula, so that a spreadsheet does not run the formula.
+ * escape sequences. Puts an apostrophe before a value that a spreadsheet would run as a formula.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

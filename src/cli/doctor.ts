@@ -35,7 +35,7 @@ interface DoctorOptions extends OutputOptions {
   adopt?: boolean;
 }
 
-/** Runs the checks and prints the findings. The exit code is 1 if any finding has not been repaired. */
+/** Runs the checks and prints the findings. Sets the exit code to 1 if any finding has not been repaired. */
 async function runDoctor(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
   const kinds = new Map<string, number>();
@@ -62,7 +62,9 @@ async function runDoctor(options: DoctorOptions): Promise<void> {
   if (report.repaired < report.found) commandState().exitCode = exitCodes.failed;
 }
 
-/** Words that describe how a finding was repaired, by kind of finding. Repairs of other kinds correct a value. */
+/**
+ * For each kind of finding, the word that describes its repair. Findings of all other kinds are shown as `repaired`.
+ */
 const repairs: Readonly<Record<string, string>> = {
   'copy-not-ours': 'registered',
   'orphan-copy': 'removed',

@@ -17,7 +17,7 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
   transfer: Explicit<Parsed['transfer']>;
 };
 
-/** Limits that a site cannot configure, because normal use does not reach them. */
+/** Limits that a site cannot configure, because a site in normal use does not reach them. */
 const fixedLimits = {
   /** Maximum total size of all HTTP request bodies in memory, in MB. */
   bodiesMb: 256,
@@ -49,9 +49,7 @@ const fixedLimits = {
    * limit.
    */
   excludedPaths: 100_000,
-  /**
-   * Maximum number of files that an import itself adds to a user's requests. Further matching files are added later.
-   */
+  /** Maximum number of files that an import adds to a user's requests. Tapegate adds further matching files later. */
   importJoins: 100_000,
   graphqlDepth: 12,
   graphqlBreadth: 200,
@@ -60,7 +58,7 @@ const fixedLimits = {
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
-  /** Whether the rate limit applies to unauthenticated callers on this host. */
+  /** Whether the rate limit also applies to unauthenticated callers on the gateway's own host. */
   rateLocal: false,
 };
 
@@ -206,7 +204,7 @@ export const settingsOfMethods = {
 
 /**
  * Settings that grant many rights if their variables are empty. A variable can be empty by mistake, for example because
- * a compose file passes on an unset variable.
+ * a Docker Compose file refers to a variable that is not set.
  */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
   { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all read endpoints are open; set "none" to close them' },

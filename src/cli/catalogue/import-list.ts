@@ -105,8 +105,8 @@ const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 interface Part extends ManifestFile {
   file: string;
   /**
-   * Number of the file's first line, counted across all files of the inventory. Infinity if the file has not been read
-   * yet.
+   * Number of the file's first line, counting the lines of all earlier files in the inventory. Infinity if the file has
+   * not been read yet.
    */
   first: number;
 }

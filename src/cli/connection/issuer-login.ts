@@ -83,7 +83,7 @@ export class IssuerClient {
     });
   }
 
-  /** @throws IssuerRefusal until the user has logged in; ConnectionError */
+  /** @throws IssuerRefusal if the user has not logged in yet; ConnectionError */
   async askForDevice(deviceCode: string): Promise<Grant> {
     const { oauth, server } = this;
     return await this.askForGrant(async (options, client) => {
@@ -154,8 +154,8 @@ export interface Target {
 type Options = ReturnType<typeof optionsOf>;
 
 /**
- * Returns the options for a call to the OAuth library. Allows plain HTTP if the issuer's URL uses http, because
- * `isTrustworthyUrl` accepts such a URL only on this host.
+ * Returns the options for a call to the OAuth library. Allows plain HTTP if the issuer's URL begins with `http:`,
+ * because `isTrustworthyUrl` accepts such a URL only if it refers to this host.
  */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return {
@@ -302,8 +302,8 @@ export async function logInByDevice(
 }
 
 /**
- * Returns the lines that tell the user where to log in. If the URL that includes the code is not trustworthy, omits
- * this URL, because the user can type the code.
+ * Returns the lines that tell the user where to log in. Omits the URL that includes the code if this URL is not
+ * trustworthy, because the user can type the code instead.
  * @throws CommandError if the login page does not use https, or a time is not valid
  */
 export function describeLogin(issuer: string, device: DeviceAuthorizationResponse): string[] {
@@ -337,7 +337,7 @@ function readTimes({ expires_in, interval = INTERVAL_SECONDS }: DeviceTimes): { 
   return { lifeMs, intervalMs: Math.max(interval, MIN_INTERVAL_SECONDS) * 1000 };
 }
 
-/** Time by which each `slow_down` response lengthens the polling interval (RFC 8628, 3.5). */
+/** Time in milliseconds that each `slow_down` response adds to the polling interval (RFC 8628, 3.5). */
 const SLOWER_MS = 5000;
 
 const INTERVAL_SECONDS = 5;

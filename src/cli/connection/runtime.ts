@@ -82,7 +82,7 @@ export async function openRuntime(
 /** Maximum size in bytes of buffered log lines while the log cannot be written. */
 const MAX_UNWRITTEN_BYTES = 1024 * 1024;
 
-/** Opens the log. While the log cannot be written, for example on a full disk, log lines are lost. */
+/** Opens the log. If the log cannot be written, for example because the disk is full, log lines are lost. */
 export function openLogFile(descriptor = 2): DestinationStream {
   const destination = pino.destination({ dest: descriptor, sync: true, maxLength: MAX_UNWRITTEN_BYTES });
   destination.on('error', () => {}); // an unhandled write error would end the process

@@ -14,7 +14,7 @@ import { CommandError } from '../terminal/failure.js';
 
 export interface StoredToken {
   token: string;
-  /** The login that created the token; unset if no identity provider issued the token. */
+  /** The login at an identity provider that created the token; unset if no identity provider issued the token. */
   login?: Login;
 }
 
@@ -148,14 +148,14 @@ function parseTokens(file: string, text: string): StoredTokens {
 const STALE_MS = 60_000;
 
 /**
- * Waits for the lock on the token file, and takes the lock. The lock is a directory that contains one file. The file's
- * name identifies the lock's holder, and the file's content becomes the new token file. Only one process gets the lock,
- * because a rename does not replace a directory that contains a file. Lock files have unique names, so that removing a
- * stale lock never releases another process's lock.
+ * Waits for the lock on the token file, and takes the lock. The lock is a directory that contains one file. The name of
+ * this lock file identifies the lock's holder. The holder writes the new tokens to the lock file, and then moves it to
+ * the token file's path. Only one process gets the lock, because a rename does not replace a directory that contains a
+ * file. Lock files have unique names, so that removing a stale lock never releases another process's lock.
  * @returns the path of the lock file, which no longer exists if another process considered the lock stale
  */
 async function lock(file: string): Promise<string> {
-  // the lock directory is not called `*.lock`, because an older version might have left a file with that name
+  // do not name the lock directory `*.lock`, because an older version might have left a file with that name
   const directory = `${file}.lock.d`;
   const own = `${process.pid}.${randomUUID()}.${readPidSpace()}`;
   let seen = { holder: '', since: 0 };
@@ -166,7 +166,7 @@ async function lock(file: string): Promise<string> {
       continue;
     }
     if (holder !== seen.holder) seen = { holder, since: performance.now() };
-    // only the age of a lock from another host or container can show that the lock is stale
+    // if the holder is on another host or in another container, only the lock's age can show that the lock is stale
     const isStale = hasEnded(holder) || performance.now() - seen.since > STALE_MS;
     if (isStale) await rm(path.join(directory, holder), { force: true });
     else await sleep(20 + Math.random() * 80);

@@ -8,7 +8,7 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Represents this host's database in place of a gateway's URL. */
+/** A value that stands for this host's database where commands otherwise use a gateway's URL. */
 export const LOCAL = 'here:';
 
 /**
@@ -40,8 +40,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether the user has configured a gateway. A token also counts as a configured gateway, because the command
- * must act as the token's user.
+ * Returns whether the user has configured a gateway. Returns true if the user has a token, because the command must
+ * then act as the token's user.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
@@ -49,7 +49,10 @@ function isGatewayNamed(): boolean {
   return readStoredToken(readUrl(), environment()) !== undefined;
 }
 
-/** Only root and the owner of the embedded database's files can open the embedded database. */
+/**
+ * Returns whether this user can open a database. Only root and the owner of the database files can open the embedded
+ * database.
+ */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;
   const own = process.getuid?.();

@@ -102,7 +102,7 @@ export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>):
   throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
-/** Returns the end of an output line about files on disk, such as `, 3 of them at their primary path`. */
+/** Returns the text to append to a line about files on disk, such as `, 3 of them at their primary path`. */
 export function atPrimaryPath(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary path`;
 }
@@ -156,9 +156,9 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns lines about missing files: a single line for a pattern without matches; otherwise unknown paths, and files
- * that do not fit into the quota. For an active request, the last line says that Tapegate might still add missing
- * files. Files beyond the request's own limits do not count as missing.
+ * Returns lines about missing files. If the request's pattern matches no file, returns a single line. Otherwise, the
+ * lines list unknown paths, and files that do not fit into the quota. For an active request, the last line says that
+ * Tapegate might still add missing files. Files beyond the request's own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -266,8 +266,8 @@ const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 const PAUSE_MS = 5000;
 
 /**
- * Reads the plan for a request every few seconds until the signal aborts. Reports each plan, or undefined if no file of
- * the request waits. Reports nothing while the server does not answer.
+ * Reads the plan for a request every few seconds until the signal aborts. Reports each plan, or undefined if none of
+ * the request's files is waiting. Reports nothing while the server does not answer.
  */
 export async function followWaiting(
   url: string,
@@ -281,7 +281,7 @@ export async function followWaiting(
     } catch (error) {
       if (!(error instanceof CommandError)) throw error;
     }
-    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // the signal aborted
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // the pause ended because the signal aborted
   }
 }
 

@@ -151,7 +151,7 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
 }
 
 /**
- * Returns the number of attempts to restore a file. For a failed file, reads the number from the end of the error
+ * Returns how often Tapegate has tried to restore a file. For a failed file, reads the number from the end of the error
  * message.
  */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {

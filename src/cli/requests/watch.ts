@@ -48,8 +48,8 @@ const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
   /**
-   * Whether this command created the request. If so, the command knows that the request exists before the server
-   * reports any progress.
+   * Whether this command created the request. If it did, the request exists even if the server has not reported any
+   * progress yet.
    */
   isNew?: boolean;
 }
@@ -126,7 +126,7 @@ const MIN_END_SECONDS = 60;
 
 /**
  * Prints, above the progress bar, the range of times at which the request is expected to finish. Prints a new range
- * only if the planned end is outside the range that was printed last.
+ * only if the request is now expected to finish outside the range that was printed last.
  * @param now the server's time, because this host's clock might be wrong
  */
 function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
@@ -198,8 +198,8 @@ const describeDone = ({ filesFailed }: Progress): string => (filesFailed > 0 ? '
 const MAX_REASON = 80;
 
 /**
- * Returns a request's estimated remaining time, or why the request waits. In a terminal, the reason for waiting is
- * shown above the bar, because the bar's line might be cut off.
+ * Returns a request's estimated remaining time, or why the request waits. In a terminal, shows the reason above the
+ * progress bar, because the bar's own line might be cut off.
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;

@@ -54,15 +54,15 @@ export function readSize(option: string, text: string): bigint {
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /**
- * Returns a parser that also accepts the text `none`. The parser returns `none` unchanged, because commander option
- * values cannot be null.
+ * Returns a parser that also accepts the text `none`. The parser returns `none` unchanged, because commander does not
+ * support null as an option value.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>
   (text: string): T | 'none' =>
     text === 'none' ? text : read(text);
 
-/** Converts the option value `none` to null, which removes the stored value. */
+/** Converts the option value `none` to null, with which the server removes the stored value. */
 export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefined => (value === 'none' ? null : value);
 
 /**
@@ -97,13 +97,13 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** Arguments for commander's method `option` that define the option `--file`. */
+/** The option `--file`, as arguments for commander's method `option`. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths, @name to read paths from a file (one per line), or - to read them from standard input',
 ] as const;
 
-/** @throws CommandError with Node's reason, without the error code and the system call */
+/** @throws CommandError that contains the reason from Node's error message, but not its error code and system call */
 async function readList(file: string): Promise<Buffer> {
   return await readFile(file).catch((error) => {
     throw new CommandError(`cannot read ${file}: ${messageOf(error).replace(/^E[A-Z]+: (.*), .*$/s, '$1')}`);

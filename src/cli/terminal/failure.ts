@@ -73,8 +73,8 @@ export function formatNetworkError(url: string, error: unknown): string {
 }
 
 /**
- * Returns which setting selected the server, for an error message. If only TAPEGATE_TOKEN is set, and not TAPEGATE_URL,
- * commands call this host's gateway.
+ * Returns the name of the setting that selected the server, for an error message. If TAPEGATE_TOKEN is set, but
+ * TAPEGATE_URL is not set, commands call this host's gateway.
  */
 function describeChoice(url: string): string {
   const { TAPEGATE_URL, TAPEGATE_TOKEN, DATABASE_URL } = environment();

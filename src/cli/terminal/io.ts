@@ -27,7 +27,10 @@ interface CommandState extends CommandIo {
   hideSecrets: (text: string) => string;
   exitCode: number;
   options: readonly string[];
-  /** Whether to print times in the local zone and relative to now. Output for scripts has times in UTC. */
+  /**
+   * Whether to print times in the local time zone, followed by the time span from now. Output for scripts contains
+   * times in UTC.
+   */
   isForPeople: boolean;
   isWide: boolean;
   context?: Promise<Context>;

@@ -45,7 +45,7 @@ interface TableOf<Row> {
   present?(row: Row): unknown;
 }
 
-/** Prints rows as a table, or for scripts, as one JSON document per row. */
+/** Prints rows. The output is a table for people, or one JSON document per row for scripts. */
 export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, how: TableOf<Row>): void {
   const { header, cells, none, present = (row) => row } = how;
   if (json) for (const row of rows) printJson(present(row));

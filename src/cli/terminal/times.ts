@@ -15,7 +15,7 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // creating a formatter is slow, so reuse it; the locale `sv-SE` formats times almost as ISO 8601 does
+  // reuse the formatter, because creating one is slow; the locale `sv-SE` formats times almost as in ISO 8601
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }
@@ -63,7 +63,7 @@ export function formatProblem(now: string, problem: string, nextTry: string | nu
 
 /**
  * Describes when a request will be complete.
- * @param why the server's reason why the end of the request is unknown
+ * @param why why the server does not know when the request will be complete
  * @param nextTry time of the next attempt to restore a failed file
  */
 export function formatEnd(
