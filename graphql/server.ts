@@ -186,9 +186,9 @@ async function subscribeWithin(limits: Context['config']['limits'], args: Execut
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
 
 /**
- * Limits a caller's concurrent queries. If no slot becomes free in time, the response has status 503 and a
- * `Retry-After` header. Mutations are limited separately (src/domain/audit/audited.ts), because they can wait much
- * longer for locks.
+ * Limits a caller's concurrent queries. If no slot of the caller's limiter becomes free in time, the response has
+ * status 503 and a `Retry-After` header. Mutations are limited separately (src/domain/audit/audited.ts), because they
+ * can wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {

@@ -30,7 +30,7 @@ import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
 import { ModeType } from './suspensions.js';
 
-/** Query cost of the plan. Computing a plan reads the whole queue. */
+/** Query cost of the plan. The cost is high, because Tapegate reads the whole queue to compute a plan. */
 const PLAN_COMPLEXITY = 500;
 
 const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));

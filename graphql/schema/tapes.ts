@@ -22,7 +22,9 @@ export async function findVolume(ctx: Context, id: number | null): Promise<Volum
   return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
 }
 
-/** Query cost of a volume's file counts. PostgreSQL reads the rows of all files on the volume. */
+/**
+ * Query cost of a volume's file counts. The cost is high, because PostgreSQL reads the rows of all files on the volume.
+ */
 const FIGURES_COMPLEXITY = 10;
 
 export const VolumeType = builder.prismaNode('Volume', {

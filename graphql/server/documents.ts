@@ -190,7 +190,7 @@ function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments:
   return createSum(fragments, (field) => (isOfSchema(field) ? costOf(field) : 0))(selectionSet);
 }
 
-// three times the cost of the full introspection query, which GraphiQL and other tools send
+// allow three times the cost of the full introspection query, which GraphiQL and other tools send
 const whole = parse(getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true, oneOf: true }));
 const MOST_OF_SCHEMA = 3 * introspectionCost(whole.definitions[0] as OperationDefinitionNode, fragmentsOf(whole));
 

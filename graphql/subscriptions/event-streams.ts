@@ -200,7 +200,7 @@ export class EventStreams {
     if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
     const params = stream && (await this.pipeline.readParams(req));
     const exchange = exchangeOf(req, res, stream, params);
-    // free the id of a rejected operation, because graphql-sse does not free it
+    // graphql-sse does not free the id of a rejected operation
     const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
     const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
     try {

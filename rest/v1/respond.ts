@@ -1,6 +1,6 @@
 /**
- * Sends responses of the REST contract. A body is an array of one object, and the `Content-Type` header is
- * `application/json` without a charset.
+ * Sends responses in the format of the REST contract. A body is an array of one object, and the `Content-Type` header
+ * is `application/json` without a charset.
  */
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';

@@ -147,7 +147,7 @@ function refuseDatabase(directory: string): void {
   throw new CommandError(`there is already a database in ${directory}: stop Tapegate and move the database away first`);
 }
 
-/** Completes the restore of the database at DATABASE_URL, whose data PostgreSQL's own tools have restored. */
+/** Completes the restore of the database at DATABASE_URL after PostgreSQL's own tools have restored its data. */
 async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
   if (config.databaseUrl === undefined)
     throw new UsageError('give a backup directory, or set DATABASE_URL and give --as-of');

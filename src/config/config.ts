@@ -40,8 +40,8 @@ const fixedLimits = {
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of paths in a user's stage requests that Tapegate could not stage. No quota is charged for these
-   * paths.
+   * Maximum number of unstaged paths in a user's stage requests. Tapegate could not create requests for these paths, so
+   * no quota is charged for them.
    */
   unstagedPaths: 10_000_000,
   /**
@@ -114,7 +114,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
 /** Environment variables that commands read, but servers do not. */
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
-/** Matches variables that Kubernetes sets for a service with a name such as `tapegate`. */
+/** Matches environment variables that Kubernetes sets for a service with a name such as `tapegate`. */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;
 
