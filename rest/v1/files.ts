@@ -26,7 +26,7 @@ function jsonOfFile(withSpot: boolean): JsonOfFile {
   ];
 }
 
-/** Parses a URL's query. Accepts a literal percent sign that no two hexadecimal digits follow. */
+/** Parses a URL's query. Accepts percent signs that are not followed by two hexadecimal digits. */
 function readQuery(req: Request): URLSearchParams {
   const { search, searchParams } = new URL(req.url, 'http://localhost');
   try {

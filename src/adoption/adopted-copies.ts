@@ -1,8 +1,8 @@
 /**
  * Adopts copies in place, on the source's restore disks. Until the adoption is finished, adopted copies stay on disk
- * even if no request contains them, because a repeated adoption might add such a request. Until then, copies also keep
- * their old file names, which the source system uses. The database records the inode of each old name, so that Tapegate
- * never removes the name of another file.
+ * even if no request contains them, because a repeated adoption might add such a request. The copies also keep their
+ * old file names until then, because the source system uses these names. The database records the inode of each old
+ * name, so that Tapegate never removes the name of another file.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';

@@ -63,7 +63,7 @@ export function formatProblem(now: string, problem: string, nextTry: string | nu
 
 /**
  * Describes when a request will be complete.
- * @param why why the server does not know when the request will be complete
+ * @param why the reason why the server does not know when the request will be complete
  * @param nextTry time of the next attempt to restore a failed file
  */
 export function formatEnd(
