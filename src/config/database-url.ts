@@ -27,10 +27,13 @@ export function nameOfUrl(url: string): string {
   return `${urls.map(hostOf).join(',')}${urls[0]?.pathname ?? ''}`;
 }
 
-/** Returns the server that a URL names: a host with its port, or a socket's directory. */
+/** Returns the server that a URL names: a host with its port, or the directory of a Unix socket. */
 export const hostOf = ({ host, searchParams }: URL): string => searchParams.get('host') ?? host;
 
-/** Values of `sslmode` that libpq accepts, and the driver pg's `no-verify`, which skips the certificate check. */
+/**
+ * Valid values of `sslmode`: all values that libpq accepts, and `no-verify`, with which the driver pg skips the
+ * certificate check.
+ */
 export const sslModes: readonly string[] = [
   ...(['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const),
   'no-verify',

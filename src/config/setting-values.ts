@@ -178,7 +178,10 @@ function findEndpoints(what: string): readonly Endpoint[] {
   return endpoints.filter((endpoint) => endpoint === what.replace(/\s+/, ' '));
 }
 
-/** Matches paths that begin with one of the gateway's own paths. The public URL must not have such a path. */
+/**
+ * Matches a path that begins with one of the gateway's own paths, such as `/graphql`. The public URL must not contain
+ * such a path.
+ */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
 export function parsePublicUrl(text: string): string | undefined {
@@ -188,7 +191,10 @@ export function parsePublicUrl(text: string): string | undefined {
   return (origin + pathname).replace(/\/+$/, '');
 }
 
-/** Parses a web origin. Rejects `*`, which would let any website use up quotas. */
+/**
+ * Parses a web origin. Rejects `*`, because any website could then send requests from a user's browser and use up
+ * quotas.
+ */
 export function parseOrigin(text: string): string | undefined {
   if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
   return new URL(text).origin;

@@ -23,7 +23,7 @@ const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
 /**
- * Returns an issue whose error message is `<variable> must be <message>`. The error message does not contain the
+ * Returns a Zod issue whose error message is `<variable> must be <message>`. The error message does not contain the
  * invalid value.
  */
 const explained = (message: string) => ({ code: 'custom', message, params: { isExplained: true } }) as const;

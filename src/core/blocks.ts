@@ -7,8 +7,8 @@
 export const BLOCK_BYTES = 256 * 1024;
 
 /**
- * Minimum chunk size in bytes. Smaller chunks are copied to new buffers, because memory limits count only the used part
- * of a block.
+ * Minimum chunk size in bytes. Smaller chunks are copied to new buffers. Otherwise, a small chunk would occupy a whole
+ * block, although memory limits count only the chunk's own bytes.
  */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
@@ -50,8 +50,8 @@ export function giveBack(chunk: Uint8Array): void {
 const MOST_MS = 1000;
 
 /**
- * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`, because each chunk costs CPU time. If the
- * connection fails, yields the bytes received so far, then throws the error.
+ * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`, because many small chunks would cost more CPU
+ * time. If the connection fails, yields the bytes received so far, then throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

@@ -1,4 +1,4 @@
-/** Callers of operations. Engines, and commands that open the database, run as `SYSTEM`. */
+/** Callers of operations. Engines, and commands that open the database directly, use the caller `SYSTEM`. */
 
 /**
  * Roles of callers. A user has a quota. A viewer may read everything, and an operator may do everything. A service

@@ -1,7 +1,7 @@
 /**
- * Returns an async generator whose `return()` works even while the generator waits for an item. A plain generator's
- * `return()` would wait for the pending call of `next()`. Calling `return()` aborts the signal passed to `run`, and
- * `run` must then stop waiting.
+ * Returns an async generator whose `return()` takes effect even while the generator waits for an item. The `return()`
+ * of a plain generator would wait until the pending `next()` has finished. Calling `return()` aborts the signal passed
+ * to `run`, and `run` must then stop waiting.
  * @param onItem called with each item before the consumer receives the item
  */
 export function cancellable<T>(

@@ -212,9 +212,9 @@ export function quote(value: string): string {
 }
 
 /**
- * Classes of recall errors, which determine whether Tapegate retries a failed recall. A TRANSIENT error might not
- * recur, but a PERMANENT error would. A damaged cartridge causes a MEDIA error. A full disk causes a SPACE error. A
- * rule of the site causes a POLICY error.
+ * Classes of recall errors, which determine whether Tapegate retries a failed recall. A TRANSIENT error might not occur
+ * again in a retry. A PERMANENT error would occur again. A damaged cartridge causes a MEDIA error. A full disk causes a
+ * SPACE error. A rule of the site causes a POLICY error.
  */
 export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
 
@@ -257,8 +257,8 @@ export interface FailureLog {
 }
 
 /**
- * Logs an unexpected failure. A busy database is logged only as a warning, and an unreachable database is logged by
- * db/pulse.ts.
+ * Logs an unexpected failure. Logs a busy database only as a warning. Does not log an unreachable database, because
+ * db/pulse.ts logs the outage.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);

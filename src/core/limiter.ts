@@ -9,7 +9,7 @@ export class Limiter {
   private readonly most: number;
   private taken = 0;
   private holders = 0;
-  /** Waiting calls by key. The first call of the first key is admitted next. */
+  /** Waiting calls, grouped by key. The first call of the first group is admitted next. */
   private readonly lines = new Map<string, Set<WaitingCall>>();
 
   /**

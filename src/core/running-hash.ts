@@ -9,7 +9,10 @@ interface RunningHash {
   digest(): Buffer;
 }
 
-/** hash-wasm's hash functions, with polynomials in reflected form. The CRCs have the same names as in S3. */
+/**
+ * The hash functions from hash-wasm. The CRC polynomials are in reflected form, and the CRCs have the same names as in
+ * S3.
+ */
 const wasmHashes = {
   adler32: createAdler32,
   crc32c: () => createCRC32(0x82f63b78),
@@ -21,10 +24,7 @@ const nodeHashes = ['md5', 'sha1', 'sha256', 'sha512'] as const;
 
 export type HashName = WasmHash | (typeof nodeHashes)[number] | 'crc32';
 
-/**
- * Unused hash-wasm hashers, kept for reuse. Creating a hasher takes 0.7 ms, which is also the time needed to read a
- * small file.
- */
+/** Idle hash-wasm hashers, kept for reuse because creating a hasher takes 0.7 ms. */
 const idle: Record<WasmHash, IHasher[]> = { adler32: [], crc32c: [], crc64nvme: [] };
 
 const isNodeHash = (name: HashName): name is (typeof nodeHashes)[number] => nodeHashes.some((each) => each === name);

@@ -28,8 +28,8 @@ const LEAST_LENGTH = 4;
 
 /**
  * Returns a function that hides secrets in text: secrets in well-known forms, and every secret from the environment.
- * @param env environment variables; secrets are passwords in `…_URL` variables, and variables whose names end in
- * PASSWORD, SECRET or TOKEN
+ * @param env environment variables; secrets are the passwords in `…_URL` variables, and the values of variables whose
+ * names end in PASSWORD, SECRET or TOKEN
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
   const forms = new Set(Object.entries(env).flatMap(([name, value]) => (value ? secretsIn(name, value) : [])));
@@ -78,7 +78,7 @@ function secretsIn(name: string, value: string): string[] {
   const [, user = '', password] = /^[a-z][a-z0-9+.-]*:\/\/([^:/?#@]*)(?::(.*))?@/is.exec(value) ?? [];
   const named = [...value.matchAll(KEYWORDS)].map(([, , secret = '']) => secret.replace(/^'(.*)'$/s, '$1'));
   const inQuery = [...value.matchAll(/[?&]password=([^&#]*)/gi)].map(([, secret = '']) => secret);
-  // a user name in an http or https URL might be a token; a user name for a database or mail server is not secret
+  // without a password, the user name in an http or https URL might be a token; other user names are not secret
   const isToken = password === undefined && /^https?:/i.test(value);
   const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery, ...named];
   const [, place = ''] = /^.*@(.*)$/s.exec(value) ?? [];

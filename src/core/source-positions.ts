@@ -1,6 +1,6 @@
 /**
- * Shows an error's position in the source files. Node.js's own source map support would read all source maps at every
- * start.
+ * Shows an error's position in the source files. Reads a source map only when an error requires it. The source map
+ * support of Node.js would read all source maps at every start.
  */
 import { readFileSync } from 'node:fs';
 import { SourceMap, type SourceMapping } from 'node:module';
@@ -12,7 +12,7 @@ const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
 
 const maps = new Map<string, SourceMap | undefined>();
 
-/** Replaces positions in stack traces with positions in the source files, if source maps exist. */
+/** Replaces each position in a compiled file with the position in its source file, if a source map exists. */
 export function showSources(text: string): string {
   if (!text.includes(DIRECTORY)) return text;
   return text.replace(POSITION, (position, file: string, line: string, column: string) => {

@@ -1,5 +1,6 @@
 /**
- * The stages of a tape file, and the allowed stage changes. The stage letters come from section 3 of the REST contract.
+ * The stages of a tape file, and the allowed stage changes. The letter for each stage comes from section 3 of the REST
+ * contract.
  */
 
 import type { Stage } from '../generated/prisma/enums.js';

@@ -1,7 +1,6 @@
 /**
- * Computes the database server's time between readings of the server's clock. Ignores a reading that contradicts the
- * time elapsed in this process, until the server's clock is plausible again or an operator accepts the server's new
- * time.
+ * Computes the database server's time between readings of the server's clock. Ignores readings that contradict the time
+ * elapsed in this process, unless an operator accepts the server's new time.
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -23,7 +22,7 @@ const SMALL_STEP_MICROS = 1_000_000;
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
-/** Shortest suspension of this host, in seconds, that can explain a jump of the server's clock. */
+/** Minimum time in seconds for which this host must have been suspended to explain a jump of the server's clock. */
 const SUSPENDED_SECONDS = 1;
 
 /** Seconds since this host started. Only `elapsed` includes the time during which the host was suspended. */
@@ -118,7 +117,7 @@ export class DatabaseClock {
     return this.read.origin / 1e6 + performance.now() / 1000;
   }
 
-  /** Sets this clock to a time that does not come from the server's clock, in seconds since 1970. */
+  /** Sets this clock to the given time, in seconds since 1970, instead of the server's time. */
   hold(seconds: number): void {
     this.origin = Math.round(seconds * 1e6 - performance.now() * 1000);
     this.anchor = { origin: this.origin, at: performance.now(), host: readHostTime() };

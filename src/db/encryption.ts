@@ -14,7 +14,10 @@ const ways = new Map<string, readonly [first: string, second: string]>([
 /** Database URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/** Database URLs, without secrets, of servers that refused the first mode, so that only the second mode is tried. */
+/**
+ * Database URLs, without secrets, of servers that refused the first mode. For these servers, only the second mode is
+ * tried.
+ */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
@@ -55,7 +58,10 @@ export function readEncryption(url: string): Encryption {
   };
 }
 
-/** Rewrites the URL for the driver pg, which would warn about `sslmode` values that will change their meaning. */
+/**
+ * Rewrites the URL for the driver pg, which would warn about `sslmode` values whose meaning will change in a later
+ * version of pg.
+ */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
   const plain = isOfSystem ? url.replace(/([?&])sslrootcert=system(&|$)/, '$1') : url;

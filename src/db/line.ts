@@ -292,9 +292,9 @@ function throwUnavailable(error: unknown): never {
   throw toUnavailable(error);
 }
 
-/** Codes of errors that mean that PostgreSQL is unreachable, stopping, starting or a read-only standby. */
+/** Error codes which mean that PostgreSQL is unreachable, stopping, starting or a read-only standby. */
 const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
-/** Codes of errors that mean that PostgreSQL is out of resources, or that a statement or transaction took too long. */
+/** Error codes which mean that PostgreSQL is out of resources, or that a statement or transaction took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
 /** Messages of errors that the driver pg itself throws, because these errors do not have codes. */
 const AWAY_TEXTS =

@@ -1,5 +1,5 @@
 /**
- * Applies pending migrations, or requires that no migration is pending.
+ * Applies pending migrations, or checks that no migration is pending.
  * - Tapegate uses the same migration table, checksums and advisory lock as `prisma migrate deploy`. So either program
  *   can migrate a database, and several processes can start at the same time.
  * - A migration and its record are written in one transaction, so a killed process does not leave a partial migration.

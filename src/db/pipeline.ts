@@ -15,8 +15,9 @@ type Settings = Readonly<Record<string, string>>;
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
 /**
- * Settings that make PostgreSQL read rows through an index, on one core. If its estimate is wrong, the planner might
- * start parallel workers. Starting them takes a hundred times as long as reading ten rows.
+ * Settings that turn off parallel workers, for statements that read a few rows through an index. With the default
+ * settings, a wrong estimate might make PostgreSQL start workers, which takes a hundred times as long as reading ten
+ * rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 

@@ -1,9 +1,10 @@
 /**
  * Prepares statements by name on each connection, so that PostgreSQL does not parse and plan each execution. Only
- * lookups by key are prepared, because one plan suits all keys. A connection discards its plans after ten seconds. A
- * plan that was made for a nearly empty table would scan the whole table even after the table has grown. A prepared
- * statement becomes invalid if a migration changes a column's type, or a pooler drops the statement. The connection
- * then uses new names for all statements (line.ts), and Tapegate runs the failed statement or its transaction again.
+ * lookups by key are prepared, because one plan suits all keys. A connection discards its plans after ten seconds.
+ * Otherwise, a plan that was made for a nearly empty table would still scan the whole table after the table has grown.
+ * A prepared statement becomes invalid if a migration changes a column's type, or a pooler drops the statement. The
+ * connection then uses new names for all statements (line.ts), and Tapegate runs the failed statement or its
+ * transaction again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';

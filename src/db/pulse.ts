@@ -26,7 +26,7 @@ const FIRST_BEATS = 3;
 const SEARCH_MS = 500;
 /** Time limit in milliseconds for one server's answer if the database has several servers. */
 const HOST_MS = 3000;
-/** Number of steps into which `lostMs` is divided to measure the time without an answer. */
+/** Number of timer intervals into which `lostMs` is divided, to measure the time without an answer. */
 const STEPS = 10;
 
 const TOO_MANY_CONNECTIONS = '53300';
@@ -50,7 +50,7 @@ export class Pulse {
   private readonly listeners = new Set<Listener>();
   private listening: pg.Client | undefined;
   private lostAt: number | undefined;
-  /** Number of steps (`STEPS`) that have passed since the last answer. */
+  /** Number of timer intervals (`lostMs / STEPS`) that have passed without an answer. */
   private silence = 0;
   private isClosed = false;
   private wake = () => {};
@@ -115,7 +115,7 @@ export class Pulse {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // check again immediately, because one connection might break while the server works
+        // check again immediately, because the connection might have broken although the server works
         if (hadClient && !wasSilent) continue;
         if (!causesOf(error).some(isThere)) this.lose(error);
         await this.rest(SEARCH_MS);
@@ -206,8 +206,8 @@ export class Pulse {
   }
 
   /**
-   * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time in steps of a timer, so
-   * that time during which this process itself stalls does not count.
+   * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time by counting timer
+   * intervals, so that time during which this process itself stalls does not count.
    */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;

@@ -64,7 +64,8 @@ function isForbidden(given: string): boolean {
 }
 
 function readIpv4(address: string, at: number): string {
-  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // `URL` converts an IPv4 part to groups
+  // `URL` converts an embedded IPv4 address to two 16-bit groups
+  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`);
   const [head = '', tail = ''] = hostname.slice(1, -1).split('::');
   const [before, after] = [head, tail].map((part) => (part === '' ? [] : part.split(':'))) as [string[], string[]];
   const groups = [...before, ...Array(8 - before.length - after.length).fill('0'), ...after];

@@ -15,8 +15,8 @@ export function formatBytes(bytes: bigint | number | string): string {
 }
 
 /**
- * Returns a function that formats the sizes `one` and `other`: `formatBytes`, or exact bytes if `formatBytes` would
- * return the same text for both sizes.
+ * Returns `formatBytes`, or a function that prints exact bytes if `formatBytes` would return the same text for `one`
+ * and `other`.
  */
 export function formatterOf(one: bigint, other: bigint): (bytes: bigint) => string {
   return formatBytes(one) === formatBytes(other) ? (bytes) => plural(bytes, 'byte') : formatBytes;

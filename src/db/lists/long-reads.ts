@@ -1,7 +1,7 @@
 /**
  * Limits how many long lists are read at the same time. A caller gets another slot only if the caller uses fewer slots
- * than are free. While readers wait, the slowest readers lose their slots, so that a few slow readers cannot block all
- * long lists. Transactions that write also use slots, but never lose their slots.
+ * than are free. While other callers wait for a slot, slow readers lose their slots, so that a few slow readers cannot
+ * block all long lists. Transactions that write also use slots, but never lose their slots.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 
@@ -45,8 +45,8 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot. Readers get slots in order of arrival, but a reader is skipped while its caller uses its maximum
-   * number of slots.
+   * Waits for a slot. Readers get slots in order of arrival. A reader is skipped while its caller must not use more
+   * slots.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
    * @throws OverShareError if no slot becomes free in time, and the caller already has slots

@@ -25,7 +25,9 @@ interface StandbyStatus {
   behindBytes: bigint | undefined;
 }
 
-/** Problem of a standby that has not replayed all changes of the primary yet. This problem is not logged. */
+/**
+ * Value of `problem` for a standby that has not replayed all of the primary's changes yet. This problem is not logged.
+ */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 const LOST_MS = 5000;
@@ -54,8 +56,8 @@ export class Standbys {
   }
 
   /**
-   * Returns the next usable standby. Chooses the standbys in turn. Returns undefined if no standby is usable, or if the
-   * chosen standby does not receive all committed changes in time.
+   * Returns the next usable standby, in round-robin order. Returns undefined if no standby is usable, or if the chosen
+   * standby does not receive all committed changes in time.
    */
   async choose(): Promise<Standby | undefined> {
     const usable = this.all.filter(({ problem }) => problem === undefined);

@@ -28,8 +28,8 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
 }
 
 /**
- * SQL condition that there are no path rules. Queries check this condition first. Otherwise, even planning the call of
- * `path_allowed` would take as long as a lookup.
+ * SQL condition that there are no path rules. Queries check this condition before they call the SQL function
+ * `path_allowed`, because even planning that call takes as long as looking up a row.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
@@ -81,7 +81,7 @@ export async function readAllowed(
 
 /**
  * Returns a function that filters paths by the current path rules; undefined if no rule applies. Long-running readers
- * can keep the function, because path rule changes restart the readers.
+ * can reuse the function, because a change to the path rules restarts the readers.
  */
 export async function readPathFilter(
   { caller, db }: Context,

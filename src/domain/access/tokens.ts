@@ -55,8 +55,8 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
 }
 
 /**
- * Maximum number of quotas that a token gives access to. The number needs a limit, because each request with a token
- * reads all of the token's quotas.
+ * Maximum number of quotas that a token gives access to. The number is limited, because each request with a token reads
+ * all of the token's quotas.
  */
 const MAX_QUOTAS = 1000;
 

@@ -14,8 +14,8 @@ import { withSlot } from '../turn.js';
 import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from './audit.js';
 
 /**
- * Returns the statement that audits a successful change. The statement must run in the transaction of the change, or as
- * part of the change's only statement.
+ * Returns the statement that audits a successful change. The statement must run in the transaction of the change. If
+ * the change is a single SQL statement, the audit statement must be part of it.
  * @param more details known only after the change; `each` selects the changed objects, and is required if the call
  * might not change anything
  */

@@ -50,7 +50,7 @@ interface Renaming {
  * Renames a file, or renames all files below a prefix in steps. Also renames withdrawn files.
  * @throws InvalidInputError
  * @throws NotFoundError if no file exists
- * @throws InUseError if a new path is taken, or a library is reading a file
+ * @throws InUseError if a new path is taken, or a library is reading one of the files
  */
 export async function renameFiles(ctx: Context, input: RenameFilesInput): Promise<ChosenFiles> {
   const { from, to, isDryRun } = input;

@@ -235,7 +235,7 @@ async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Prom
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
   );
-  // skip withdrawn files: no request waits for them, and failed request files keep their failure reason
+  // skip withdrawn files: no request waits for them, and their failed request files must keep the failure reason
   await tx.query(sql`DELETE FROM known k USING tape_file f WHERE f.id = k.id AND ${isWithdrawn}`);
   await followPositions(ctx, tx);
 }

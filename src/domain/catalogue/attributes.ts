@@ -2,7 +2,7 @@
 import { parseTime, timeFromMicros } from '../../core/time.js';
 
 export interface FileAttributes {
-  /** Permission and set-id bits. */
+  /** The permission, set-user-ID, set-group-ID and sticky bits. */
   mode: number | null;
   mtime: string | null;
   uid: bigint | null;

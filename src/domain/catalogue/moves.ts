@@ -40,8 +40,8 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 }
 
 /**
- * Changes the stage of files that are still in the stage `from`, and records the events in the same transaction. One
- * update writes both the stage and the copy of a file, because every further update would write all indexes again.
+ * Changes the stage of files that are still in the stage `from`, and records the events in the same transaction. Writes
+ * a file's stage and its new copy in one UPDATE, because each additional UPDATE would write all indexes again.
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,

@@ -42,8 +42,8 @@ const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 const commonFileColumns = columnsOf(commonFileFields, 'f');
 
 /**
- * Returns three functions. They count files, read a page of files by path, and pass all files as JSON objects to a
- * consumer.
+ * Returns functions that count or estimate the number of files, read a page of files by path, and pass all files as
+ * JSON objects to a consumer.
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
