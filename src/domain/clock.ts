@@ -51,7 +51,10 @@ export class ClockWatch {
   private madeAt: string | undefined;
   private recordedAt = Number.NEGATIVE_INFINITY;
   private settlesUntil = Number.NEGATIVE_INFINITY;
-  /** The last clock jump that this process saw, and the time at which the jump's size last changed. */
+  /**
+   * Number of seconds by which the server's clock is ahead of the expected time (`ahead`), and the time since which
+   * this number has been steady (`since`).
+   */
   private jump: { ahead: number; since: number } | undefined;
   /**
    * The end of the clock's suspension as stored in the database, and the time at which this process first read that
@@ -150,8 +153,9 @@ export class ClockWatch {
   }
 
   /**
-   * Returns whether to accept a clock jump whose size has not changed for some minutes. A small jump is accepted. A
-   * large jump is accepted if this host's clock agrees with the server, and was not set since the host's first reading.
+   * Returns whether to accept the server's time after a clock jump. The clock must have been steady since the jump for
+   * some minutes. A small jump is then accepted. A large jump is accepted only if this host's clock agrees with the
+   * server, and was not set since the host's first reading.
    */
   private isSettled(ahead: number, own: ClockReading | undefined): boolean {
     if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)
@@ -217,7 +221,7 @@ export class ClockWatch {
 }
 
 /**
- * Judges the server's time when a process starts on a host without a stored reading. All times are in seconds since
+ * Checks the server's time when a process starts on a host without a stored reading. All times are in seconds since
  * 1970.
  * @param known `last`: time of the last stored reading; `ahead`: size of a known jump; `host`: time on this host's
  * clock

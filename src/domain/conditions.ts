@@ -72,7 +72,7 @@ export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
 /**
  * Returns the SQL condition that drives of the volume's library find files by path, without a position. PostgreSQL runs
- * the subquery once, even if a million recalls wait.
+ * the condition's subquery only once, even if a million recalls wait.
  */
 const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;

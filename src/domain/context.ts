@@ -1,4 +1,6 @@
-/** The context in which operations run. A process has its own context, and a gateway has one for each caller. */
+/**
+ * The context in which operations run. Each process has a context, and a gateway also has a context for each caller.
+ */
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import type { Caller } from '../core/caller.js';
@@ -35,8 +37,8 @@ export interface LocatedCopy {
 /** Functions that check copies on this host's restore disks (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
-   * Returns the copies for which no regular file exists at their path. Does not return copies on a disk that is absent
-   * or does not answer.
+   * Returns the copies that are missing: no regular file exists at their path. Omits copies on disks that are not
+   * mounted or do not respond.
    */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
 }
@@ -61,7 +63,10 @@ export interface Context {
   share?: string | undefined;
   /** Signal that aborts when the caller disconnects or the caller's login ends; undefined for Tapegate itself. */
   reader?: AbortSignal | undefined;
-  /** Keeps the caller's limiter slots until the returned function is called, even if the caller disconnects. */
+  /**
+   * Keeps the caller's slots in the limiters occupied until the returned function is called, even if the caller
+   * disconnects.
+   */
   keep?: (() => () => void) | undefined;
   /** W3C `traceparent` that is stored in a new request, so that the engine's spans join the client's trace. */
   traceparent?: string | undefined;

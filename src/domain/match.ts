@@ -21,7 +21,7 @@ export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
 }
 
-/** Returns whether a search contains a rare word. One query plan suits all searches with a rare word. */
+/** Returns whether a search contains a rare word. All searches with a rare word can use the same query plan. */
 export function isByRareWord(text: string): boolean {
   const lookup = choosePatternLookup(text);
   return lookup.by === 'words' && lookup.words.some(isRare);
@@ -32,8 +32,8 @@ function escapeLike(text: string): string {
 }
 
 /**
- * Returns a tsquery that matches paths with all the words. The tsquery also matches paths that are too long for the
- * index (`path_words`).
+ * Returns a tsquery that matches paths that contain all the words. The tsquery also matches paths that are too long for
+ * the index (`path_words`).
  */
 function wordsQuery(words: readonly Word[]): string {
   const all = words.map(({ text, isPrefix }) => quoteWord(text) + (isPrefix ? ':*' : ''));
@@ -80,8 +80,9 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. A search by words is faster only for patterns with digits. For patterns of letters,
- * a trigram search is fast, because any three letters in a row occur in few paths.
+ * Returns whether to search by words instead of trigrams. Searching by words is faster only for patterns with digits.
+ * If a pattern contains letters only, a trigram search is fast, because few paths contain the same three letters in a
+ * row.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;

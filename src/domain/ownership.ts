@@ -37,7 +37,7 @@ export interface SiteIdentity {
   location: DatabaseLocation | null;
   /** Whether an engine is writing stamps. Also true if the last engine did not shut down cleanly. */
   isStamping: boolean;
-  /** Why no engine may work until a takeover; null if the database is not fenced. */
+  /** Reason why no engine may work until a takeover; null if the database is not fenced. */
   fenced: string | null;
   problem: string | null;
   /** Directories that belong to another Tapegate, according to the engines' checks. */

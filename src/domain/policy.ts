@@ -103,7 +103,7 @@ export const policy = {
 
 export type Operation = keyof typeof policy;
 
-/** Operations that change nothing, although they require a right that other operations require for changes. */
+/** Read-only operations whose required right is also the right that some changes require. */
 const reading = [
   'estimateRequest',
   'listTokens',

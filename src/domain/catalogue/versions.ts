@@ -1,6 +1,7 @@
 /**
- * Versions and tape copies of a file. If the first tape copy is unreadable, Tapegate swaps the two copies and records
- * the error. A file fails only if both tape copies have failed.
+ * Compares versions of files, and switches files to their second tape copies. If a file's first tape copy is
+ * unreadable, Tapegate records the error, and reads the second copy from then on. A file's recall fails only if both
+ * tape copies have failed.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -10,9 +11,9 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the SQL condition that two rows describe the same bytes. The rows must have the same size and checksum. If
- * the later row does not have a checksum, the rows must have the same position. If the earlier row does not have a
- * position, the same volume is sufficient, because the path identifies the file.
+ * Returns the SQL condition that two rows describe files with the same bytes. The rows must have the same size and
+ * checksum. If the later row does not have a checksum, the rows must have the same position. If the earlier row does
+ * not have a position either, the rows must have the same volume, because the path then identifies the file.
  * @param was alias of the earlier row
  * @param is alias of the later row
  */
@@ -47,7 +48,7 @@ interface FailedRead {
   fileId: bigint;
   errorClass: ErrorClass;
   error: string;
-  /** Whether the tape, and not a restore disk, caused a POLICY error. */
+  /** For an error of class POLICY: whether the tape, and not a restore disk, caused the error. */
   isOfTape?: boolean | undefined;
 }
 

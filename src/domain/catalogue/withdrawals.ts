@@ -43,8 +43,8 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
     async (auditEntry) => {
       const which = chosenFiles(path);
       const checked = reason ? checkReason(reason) : null;
-      // also withdraw files that an import withdrew because its list omitted them; otherwise, the next import could
-      // reinstate them
+      // include files that an import withdrew because its list omitted them; otherwise, the next import could reinstate
+      // them
       const isAffected = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, isAffected);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'already withdrawn' });
@@ -155,7 +155,7 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await storeJoining(ctx, tx);
 }
 
-/** Options of an import that lists all files below a prefix. The import withdraws the files that the list omits. */
+/** Options for an import that lists all files below a prefix. The import withdraws the files that the list omits. */
 export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;

@@ -17,7 +17,7 @@ export interface RecordedCopy {
   path: string;
   size: bigint;
   checksum: string | null;
-  /** The file's Adler-32 in hex; null if it is unknown, or if `checksum` is itself an Adler-32. */
+  /** The file's Adler-32 checksum in hex; null if it is unknown, or if `checksum` is itself an Adler-32. */
   adler32: string | null;
   stage: Stage;
   diskId: number;

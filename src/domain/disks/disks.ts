@@ -109,7 +109,8 @@ const isSuspended = sql`EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k
 const hasNoRoom = (free: Sql): Sql => sql`least(k.size - k.used, ${free}) <= k.reserved`;
 
 /**
- * SQL condition that disk `k` is in service, and a recall still waits for room, so the recall does not fit on the disk.
+ * SQL condition that disk `k` is too small for a waiting recall: the disk is in service, but a recall still waits for
+ * room.
  */
 const isTooSmall: Sql = sql`(NOT ${isSuspended} AND EXISTS (SELECT FROM recall c WHERE ${needsRoom}))`;
 
@@ -304,7 +305,7 @@ export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Pro
 }
 
 export interface RemovedDisk extends DiskRow {
-  /** Paths of at most 100 files that might have stale partial files on the disk. */
+  /** Paths of catalogue files that might still have stale partial files on the disk; at most 100 paths. */
   stalePartialFiles: string[];
 }
 

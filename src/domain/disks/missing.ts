@@ -15,7 +15,7 @@ import { copyColumns, isAsRead, type RecordedCopy } from './disk-copies.js';
 import { notifyRoom } from './disks.js';
 import { type ChangedCopy, clearCopies, settleChanged } from './removals.js';
 
-/** Maximum number of copies that one check examines. The limit keeps a check within milliseconds. */
+/** Maximum number of copies that one check examines. With this limit, a check takes only milliseconds. */
 const MOST_CHECKED = 1000;
 
 /**

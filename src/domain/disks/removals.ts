@@ -7,8 +7,8 @@
  * If an engine crashes while it removes a copy, another engine finds the record and removes the copy. The file is not
  * recalled before the record is deleted.
  *
- * An engine does not lock rows while it accesses a disk. The only purpose of an engine's claim on a copy is that other
- * engines choose other copies.
+ * An engine does not lock rows while it accesses a disk. An engine's claim on a copy only prevents other engines from
+ * choosing the same copy.
  *
  * An engine examines a copy on disk, then checks the copy in the database, and then removes exactly the examined copy.
  * Therefore, an engine never removes a copy that another process has restored after the examination.

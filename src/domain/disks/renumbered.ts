@@ -44,7 +44,7 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
 /** Seconds without progress after which another engine can take over a comparison of copies. */
 const SILENT_SECONDS = 600;
 
-/** A comparison of a disk's copies with their recorded checksums. The engine `owner` makes the comparison. */
+/** A comparison of a disk's copies with their recorded checksums, made by the engine `owner`. */
 export interface Comparison {
   diskId: number;
   markerId: string;

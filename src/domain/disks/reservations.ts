@@ -1,6 +1,6 @@
 /**
- * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
- * allocation and in its free space. All disks are locked while room is reserved.
+ * Reserves room for recalls on restore disks. A recall starts only if the file fits both in a disk's allocation and in
+ * the disk's free space. All disks are locked while room is reserved.
  *
  * Engines measure disks before the transaction, without locks, because a disk might hang. Engines subtract all
  * reservations from the measured free space, because the reserved bytes might have been written since the measurement.
@@ -40,7 +40,10 @@ export interface MeasuredDisk extends DiskRow {
 
 export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
-/** Measurements of disks by disk id. `reserved` and `reservedEver` are the values just before the measurement. */
+/**
+ * Measurements of disks by disk id. `reserved` is the number of bytes reserved just before the measurement.
+ * `reservedEver` is the sum of all reservations made until then.
+ */
 type SeenDisks = ReadonlyMap<
   number,
   { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
@@ -51,8 +54,8 @@ interface Candidate extends DiskRow {
   fileSystem: FileSystemRoom | undefined;
   problem: string | undefined;
   /**
-   * Whether the disk has a temporary problem, which might end without an operator's action. Lack of room does not
-   * count.
+   * Whether the disk has a temporary problem, which might end without an operator's action. Lack of room does not count
+   * as a temporary problem.
    */
   isAway: boolean;
   /** Whether the disk is missing on this host, but another host has recently measured it. */
@@ -97,7 +100,8 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 
 /**
  * Reserves room on a disk for each recall. If no disk has room for a recall, the recall stays in the queue, with an
- * error that describes each disk's limits. The measurements `seen` must have been made before the transaction began.
+ * error that states how much room each disk has. The measurements `seen` must have been made before the transaction
+ * began.
  */
 export async function reserve<R extends Unplaced>(
   ctx: Context,

@@ -1,7 +1,7 @@
 /**
- * Compares the counters of quotas, disks and requests with the counted rows. A transaction that changes counted rows
- * also changes their counter. A repair locks the counter's row before it counts the rows. Concurrent transactions
- * therefore wait, and then change the repaired counter.
+ * Checks the counters in the rows of quotas, disks and requests against the rows that they count. A transaction that
+ * changes counted rows also changes their counter. A repair locks the counter's row before it counts the rows.
+ * Concurrent transactions therefore wait, and then change the repaired counter.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';

@@ -1,4 +1,4 @@
-/** Compares the queue with request files, drives, stages, volumes and staging libraries. */
+/** Checks that the recall queue is consistent with request files, drives, stages, volumes and staging libraries. */
 
 import { onDiskStages } from '../../core/stages.js';
 import { lockFiles, locking, lockRecalls } from '../../db/locks.js';

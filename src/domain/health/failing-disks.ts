@@ -1,7 +1,7 @@
 /**
- * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. A disk
- * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep the disk
- * and its suspension consistent, each statement locks the disk's row before the suspension's row.
+ * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. If a disk
+ * has a retry time (`retry_at`), the disk is suspended. If an engine suspended a disk, the disk has a retry time. To
+ * keep the disk and its suspension consistent, each statement locks the disk's row before the suspension's row.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -88,7 +88,7 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
 }
 
 /**
- * Schedules a retry of a disk in one second, so that another host can retry the disk that is missing on this host.
+ * Schedules a retry in one second for a disk that is missing on this host, so that another host can retry the disk.
  * @returns whether another host measures disks
  */
 export async function leaveToOthers(
@@ -121,7 +121,7 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
  * stays, but engines can access the disk.
  */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
-  // end the suspension before the update, because the end of a suspension also ends the disk's retries
+  // end the suspension before the update, because ending a suspension also cancels the disk's retries
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
     // lock the disk before the update, so that the update sees a suspension that another engine has just added

@@ -1,4 +1,7 @@
-/** Records and shows libraries that fail. Suspends and retries libraries whose drives report that they refuse work. */
+/**
+ * Records and shows libraries that fail. If a drive reports that its library refuses work, the library is suspended
+ * until the next attempt.
+ */
 
 import { oneLine } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
@@ -16,7 +19,8 @@ interface Refusal {
 
 /**
  * Suspends a library that refuses work. The suspension lasts until the next attempt. Ignores late reports from drives
- * that mounted their volume before the last pause ended. A drive can take minutes to unmount a volume.
+ * that mounted their volume before the last pause ended. Reports can be late because a drive can take minutes to
+ * unmount a volume.
  */
 export async function suspendFailingLibrary(
   ctx: Context,

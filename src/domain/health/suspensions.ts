@@ -1,6 +1,6 @@
 /**
  * Suspensions of volumes, drives, users, libraries, restore disks and the database's clock. No new work starts on a
- * suspended object. IMMEDIATE also stops running work, and DRAINING lets running work finish.
+ * suspended object. The mode IMMEDIATE also stops running work, and the mode DRAINING lets running work finish.
  */
 
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
@@ -186,7 +186,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
 }
 
 /**
- * Ends a full disk's pause (health/circuits.ts).
+ * Ends the pause in which engines put no files on a full disk (health/circuits.ts).
  * @returns the pause in the form of a suspension; undefined if the disk is not full
  */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
@@ -206,7 +206,7 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
 
 /**
  * Ends a suspension, and cancels the object's next retry. Also ends the pauses of recalls that waited for the object.
- * For a volume, also resets the attempt counts of its recalls.
+ * For a volume, also sets the number of tries of its recalls to zero.
  */
 export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
   const audit =

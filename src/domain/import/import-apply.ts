@@ -237,9 +237,9 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
- * SQL condition that the catalogue must keep the old name of the file `f` in a library. This is true if the first copy
- * stays on the same volume. It is also true if a library needs the old name to find the second copy, or to release a
- * staged copy.
+ * SQL condition that the catalogue must keep the recorded tape path of the file `f`. This is true if the first copy
+ * stays on the same volume. It is also true if a library needs the path to find the second copy, or to release a staged
+ * copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;

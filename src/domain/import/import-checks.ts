@@ -17,7 +17,7 @@ import type { Reject } from './import-incoming.js';
 import { ImportError, MAX_FAULTS } from './import-lines.js';
 
 /**
- * Rejects the import if a statement returns any row. The statement must not have a limit.
+ * Rejects the import if a statement returns any row. The statement must not contain a LIMIT clause.
  * @throws ImportError
  */
 export async function refuseRows<Row extends object>(

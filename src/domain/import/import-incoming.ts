@@ -14,8 +14,8 @@ export interface ImportResult {
   /** Number of new files that become UNVERIFIED, because their rows do not have a stage. */
   addedWithoutStage: number;
   /**
-   * Number of new files with stage A or R in their rows. They become ONTAPE, because Tapegate does not have copies of
-   * these files on disk.
+   * Number of new files that become ONTAPE, although their rows have the stage RESTORING or RESTORED. Tapegate does not
+   * have copies of these files on disk.
    */
   addedWithoutCopy: number;
   /** Number of files that the import reinstated after an earlier complete list had withdrawn them. */

@@ -37,8 +37,8 @@ export class ImportError extends Error {
 /** A file name that is not allowed on restore disks. */
 export interface BadName {
   /**
-   * Valid form of the path; undefined if there is none. Another list might have added a file with the valid path to the
-   * catalogue.
+   * Valid form of the invalid path; undefined if the path has no valid form. The catalogue might already contain a file
+   * at the valid path, because another list contained that path.
    */
   namesake: string | undefined;
 }
@@ -162,7 +162,9 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** Column names for a file without a header. Error messages name the source of these column names. */
+  /**
+   * Column names (`names`) for a file without a header. `from` describes the source of these names in error messages.
+   */
   header?: { names: readonly Column[]; from: string };
 }
 

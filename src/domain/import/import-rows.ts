@@ -38,8 +38,8 @@ export interface CatalogueRow {
   position: bigint | null | undefined;
   checksum: string | null | undefined;
   /**
-   * Adler-32 that the command `archive` computes. If the field is absent and the checksum does not change, the
-   * catalogue keeps its Adler-32.
+   * Adler-32 checksum that the command `archive` computes. If the field is absent and the checksum does not change, the
+   * catalogue keeps its Adler-32 checksum.
    */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */

@@ -79,7 +79,7 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
 
 /**
  * Returns the action to record in the audit log if the change is refused. The action contains only the names of
- * settings, because a rejected value might be a secret in the wrong field.
+ * settings, because a rejected value might be a secret that was entered in the wrong field.
  */
 function actionOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
@@ -98,8 +98,8 @@ function checkName(given: string): string {
 }
 
 /**
- * Changes a library. Engines use the new settings without a restart. They might repeat reads that run during the
- * change.
+ * Changes a library. Engines use the new settings without a restart. Reads that run during the change might be
+ * repeated.
  * @throws NotFoundError, InvalidInputError
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {

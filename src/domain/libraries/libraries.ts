@@ -1,6 +1,6 @@
 /**
- * Reads libraries: the site's tape systems, with their volumes and drives. The first library is stored in the data
- * directory. The other libraries are registered in the database.
+ * Reads libraries: the site's tape systems, with their volumes and drives. Every site has a first library, which is set
+ * up in the data directory. Operators can add further libraries.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -40,8 +40,8 @@ export function listLibraries(ctx: Context) {
 }
 
 /**
- * Returns libraries' settings, by library id. Only operators may see the settings, because the settings show where a
- * site keeps its tapes.
+ * Returns the settings of libraries, by library id. Only operators may see the settings, because the settings show
+ * where a site keeps its tapes.
  */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');

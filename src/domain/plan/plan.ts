@@ -1,6 +1,6 @@
 /**
- * Computes the drives' plan: running work and the next volumes. The plan follows the rules by which engines choose
- * volumes.
+ * Computes the plan for all drives: their running work and their next volumes. The plan follows the rules by which
+ * engines choose volumes.
  */
 
 import { addSeconds, secondsOf } from '../../core/time.js';
@@ -31,7 +31,7 @@ export interface PlanDrive {
    */
   host: string | null;
   isOpen: boolean;
-  /** Mode in which the drive or its library is suspended; null if both are in service. */
+  /** Suspension mode of the drive or of its library; null if both are in service. */
   suspensionMode: SuspensionMode | null;
   /** Whether the drive's library has failed, and an engine will try the library again. */
   hasLibraryFailed: boolean;

@@ -111,7 +111,7 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], hasRoom: boolean):
     };
     const isForDrive = row.reason === 'QUEUED' || row.reason === 'MOUNTED';
     const stop = isForDrive ? whyNoDrive(plan, row.libraryId) : undefined;
-    // the note says that the library is suspended
+    // prefer the note, because it says that the library is suspended
     return stop ? { ...part, ...stop, explanation: note ?? stop.explanation } : part;
   });
   const endParts = rows.map((row) => ({

@@ -1,7 +1,7 @@
 /**
  * Charges quotas, and counts unknown paths, which are paths that requests list but the catalogue does not contain. A
  * single statement checks and charges a quota, so concurrent requests never exceed the quota. The number of unknown
- * paths is a column of the quota's row. An update locks this row until the commit.
+ * paths is stored in the quota's row, so an update of the number locks the quota until the commit.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -111,7 +111,10 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** The kinds of objects whose number is limited. Each kind has a name that messages use, and a setting that contains the limit. */
+/**
+ * Limits on the number of objects: for each kind of object, the name used in messages, and the setting that contains
+ * the limit.
+ */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],

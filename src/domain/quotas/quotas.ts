@@ -25,7 +25,7 @@ interface SetQuotaInput {
   size?: bigint | null | undefined;
   email?: string | null | undefined;
   notes?: string | null | undefined;
-  /** The user's weight when drives are shared among users. Default: 1. */
+  /** The user's weight when drive time is divided among users. Default: 1. */
   weight?: number | null | undefined;
 }
 

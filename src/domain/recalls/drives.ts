@@ -1,8 +1,8 @@
 /**
  * Tape drives and their leases. At most one engine holds a drive's lease. Leases expire by the database server's clock.
  * Each time an engine claims a drive, the drive's epoch increases. Writes by an engine that claimed the drive in an
- * older epoch have no effect. Epochs are set from the clock, so that restoring the database from a backup does not
- * repeat an epoch.
+ * older epoch have no effect. Epochs are derived from the clock, so that no epoch is used twice, even after the
+ * database is restored from a backup.
  */
 
 import { codeOf } from '../../core/errors.js';

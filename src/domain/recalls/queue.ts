@@ -152,7 +152,7 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 
 /**
  * Returns the offsets in bytes at which files begin on a volume. Runs as a separate query, because PostgreSQL might
- * compare every pair of rows in a join with the queue.
+ * compare every pair of rows if the query were joined with the queue.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
@@ -168,7 +168,7 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Class of the error that made the last try fail, or that postponed the next try. */
+  /** Class of the last error, which made the last try fail or postponed the next try. */
   errorClass: ErrorClass | null;
   error: string | null;
   /** Time of the next try; null if the recall can begin at any time, is waiting for disk space, or is running. */

@@ -26,8 +26,8 @@ interface DueLetter {
 
 /**
  * Queues the emails that are due for the requests, except emails that were queued before. If all files of a request
- * were released, does not queue the email about the last file. The email can be queued after another file has joined
- * the request.
+ * were released, does not queue the email that announces the request's completion (LAST_FILE). That email can be queued
+ * after another file has joined the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(

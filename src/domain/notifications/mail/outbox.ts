@@ -194,7 +194,7 @@ async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promis
 }
 
 /**
- * Reasons why a user's first email waits. `ENGINE`: the email is due, and waits for an engine with a mail server.
+ * Reasons why a user's next email waits. `ENGINE`: the email is due, and waits for an engine with a mail server.
  * `USER_RATE`: the user's rate is used up. `RATE`: the site's rate is used up.
  */
 export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;

@@ -169,7 +169,7 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 const BATCH = 200;
 
 /**
- * Smallest used fraction at which a quota counts as nearly full. The quota then counts as nearly full until the used
+ * Used fraction of a quota from which the quota counts as nearly full. It then counts as nearly full until the used
  * fraction falls below `ROOM_AGAIN`.
  */
 const NEARLY_FULL = 0.9;
