@@ -1,5 +1,6 @@
 /**
- * Checks user input. Each `check…` function returns the checked value or throws an InvalidInputError with the value.
+ * Checks user input. Each `check…` function returns the checked value or throws an InvalidInputError that contains the
+ * value.
  */
 import path from 'node:path';
 import { InvalidInputError, quote } from '../core/errors.js';
@@ -32,7 +33,9 @@ export function checkText(field: string, value: string): string {
 /** Matches invisible and blank characters, spaces other than U+0020, and spaces at the beginning or end of a text. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800\ufffd]|(?! )\p{Zs}|^ | $/u;
 
-/** Returns whether a reader can distinguish the name from every other name. */
+/**
+ * Returns whether a name is unambiguous when displayed: it contains no invisible characters, and is normalized (NFC).
+ */
 export function isPlainName(name: string): boolean {
   return name !== '' && isStorable(name) && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }

@@ -70,7 +70,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** Counts the rows of a list. The FROM clause `less` selects rows that are subtracted from the count. */
+/** Counts the rows of a list. Subtracts the number of rows that the FROM clause `less` selects. */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -257,8 +257,8 @@ function parentsOf(ids: readonly number[]): Sql {
 
 function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(list.parent), raw(list.key)];
-  // add the optional conditions only if they are needed, so that the planner can use the indexes; the first two
-  // conditions match the index on the ordinals of request files
+  // add optional conditions only if they are needed, so that PostgreSQL can use an index; for the first two conditions,
+  // it can use the index on the ordinals of request files
   const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);

@@ -13,7 +13,7 @@ import type { Context } from '../context.js';
 /**
  * Returns the SQL condition that two rows describe files with the same bytes. The rows must have the same size and
  * checksum. If the later row does not have a checksum, the rows must have the same position. If the earlier row does
- * not have a position either, the rows must have the same volume, because the path then identifies the file.
+ * not have a position, it is enough that both rows have the same volume, because the file is then found by its path.
  * @param was alias of the earlier row
  * @param is alias of the later row
  */

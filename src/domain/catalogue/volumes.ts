@@ -58,7 +58,7 @@ export interface TapePosition {
   position: bigint;
 }
 
-/** Pattern of the names that `archive` gives to new volumes. */
+/** Pattern for the names that `archive` gives to new volumes. */
 export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**

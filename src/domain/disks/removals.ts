@@ -134,8 +134,9 @@ export const isUnrequestedForGood = sql`(${isUnrequested} AND f.id NOT IN (SELEC
 type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 
 /**
- * Moves RESTORED files that no live request contains to the stage ONTAPE. If a file's copy was changed, moves the file
- * to UNVERIFIED instead. A changed copy stays on disk, and no longer counts towards the disk's used bytes.
+ * If no live request contains a RESTORED file, moves the file to the stage ONTAPE. If the file's copy was changed,
+ * moves the file to UNVERIFIED instead. A changed copy stays on disk, and no longer counts towards the disk's used
+ * bytes.
  */
 export async function releaseCopies(
   ctx: Context,

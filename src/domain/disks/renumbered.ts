@@ -14,7 +14,7 @@ export interface KnownMarker {
   diskId: number;
   mountpoint: string;
   /**
-   * Identity of the disk's marker file when an engine last found all recorded copies on the disk; null if never
+   * Identity that the disk's marker file had when an engine last found all recorded copies on the disk; null if never
    * recorded.
    */
   markerId: string | null;

@@ -11,7 +11,7 @@ export interface Finding {
   isRepaired: boolean;
 }
 
-/** A database row for which a check has a finding. Findings are ordered by `key`, the row's id. */
+/** A database row that a check reports as a finding. Findings are ordered by `key`, the row's id. */
 export interface FoundRow {
   key: bigint;
   thing: string;

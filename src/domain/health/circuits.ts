@@ -1,7 +1,6 @@
 /**
- * Implements circuit breakers. After a volume, library or disk has failed, engines do not use the failed object during
- * a pause. The pause grows with each further failure. All engines share the failures and pauses, which are stored in
- * the database.
+ * Implements circuit breakers. After a failure of a volume, library or disk, engines do not use it during a pause. The
+ * pause grows with each further failure. All engines share the failures and pauses, which are stored in the database.
  */
 
 import { oneLine } from '../../core/errors.js';

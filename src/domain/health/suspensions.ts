@@ -206,7 +206,7 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
 
 /**
  * Ends a suspension, and cancels the object's next retry. Also ends the pauses of recalls that waited for the object.
- * For a volume, also sets the number of tries of its recalls to zero.
+ * For a volume, also resets `attempts` to zero in the rows of its waiting recalls.
  */
 export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
   const audit =

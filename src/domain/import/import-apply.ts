@@ -402,8 +402,8 @@ async function dropSecondCopies(tx: Transaction): Promise<void> {
 }
 
 /**
- * SQL condition that the file `f` has a new second copy that drives have not tried yet. The row `k` contains the file's
- * values before the import.
+ * SQL condition that the file `f` has a new second copy that no drive has tried to read yet. The row `k` contains the
+ * file's values before the import.
  */
 const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;

@@ -191,7 +191,7 @@ export const MAX_REJECTS = 100_000;
 /**
  * Deletes rows from the table `incoming` if their path clashes with another path in the table or in the catalogue. Two
  * paths clash if one path would be both a file and a directory. Keeps rows of files that the catalogue already
- * contains. If two new files clash, deletes the file whose path would also be a directory.
+ * contains. If two new files clash, deletes the row of the file whose path would also be a directory.
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
   await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);

@@ -1,6 +1,6 @@
 /**
- * Reads libraries: the site's tape systems, with their volumes and drives. Every site has a first library, which is set
- * up in the data directory. Operators can add further libraries.
+ * Reads libraries: the site's tape systems, with their volumes and drives. At every site, the first library is a
+ * directory below the data directory. Operators can add further libraries.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -10,7 +10,7 @@ import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { columnsOf } from '../row-columns.js';
 
-/** Id of the library that every site has in its data directory. */
+/** Id of the library in the data directory, which every site has. */
 export const FIRST_LIBRARY = 1;
 
 /**

@@ -22,7 +22,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Number of consecutive failed attempts of engines to use the drive. */
+  /** Number of consecutive failed attempts to use the drive. */
   failures: number;
 }
 

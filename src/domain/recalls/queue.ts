@@ -151,8 +151,8 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 }
 
 /**
- * Returns the offsets in bytes at which files begin on a volume. Runs as a separate query, because PostgreSQL might
- * compare every pair of rows if the query were joined with the queue.
+ * Returns the offsets in bytes at which files begin on a volume. The query does not also read the queue, because
+ * PostgreSQL might compare every pair of rows in a join with the queue.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(

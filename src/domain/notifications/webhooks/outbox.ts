@@ -47,7 +47,7 @@ export interface ClaimedMessage
 export type WebhookResult =
   | { state: 'SENT' }
   | { state: 'FAILED'; error: string; retryAfter?: number | undefined }
-  /** The receiver answered that the webhook must not send any more messages. */
+  /** The receiver answered that it does not accept messages from this webhook any more. */
   | { state: 'GONE'; error: string }
   | { state: 'LEFT' };
 
