@@ -57,8 +57,8 @@ export class ClockWatch {
    */
   private jump: { ahead: number; since: number } | undefined;
   /**
-   * The end of the clock's suspension as stored in the database, and the time at which this process first read that
-   * end.
+   * The end of the clock's suspension as stored in the database (`suspendedUntil`), and the time at which this process
+   * first read this value (`since`).
    */
   private quiet: { suspendedUntil: string | null; since: number } | undefined;
 

@@ -1,6 +1,6 @@
 /**
- * Searches paths for plain, case-sensitive substrings, without wildcards. Two indexes serve searches: an index of
- * trigrams, and an index of the words between delimiters in a path. The word index is faster for digits and dates,
+ * Searches paths for plain, case-sensitive substrings, without wildcards. Searches use one of two indexes: an index of
+ * trigrams, or an index of the words between the delimiters in a path. The word index is faster for digits and dates,
  * because their trigrams occur in most paths.
  */
 import { type Sql, sql } from '../db/sql.js';

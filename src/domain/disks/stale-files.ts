@@ -1,6 +1,7 @@
 /**
- * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. Before a job removes a
- * stale file, the job examines the file on disk. The job therefore never removes a different file at the same path.
+ * Records stale partial files: files that stay on a disk because a recall's engine died, or the disk failed when the
+ * recall ended. Before a job removes a stale file, the job examines the file on disk. The job therefore never removes a
+ * different file at the same path.
  */
 
 import { type Sql, sql } from '../../db/sql.js';

@@ -1,5 +1,5 @@
 /**
- * Implements circuit breakers. After a failure of a volume, library or disk, engines do not use it during a pause. The
+ * Implements circuit breakers. After a volume, library or disk has failed, engines pause before they use it again. The
  * pause grows with each further failure. All engines share the failures and pauses, which are stored in the database.
  */
 

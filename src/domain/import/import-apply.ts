@@ -145,7 +145,7 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages of files on tape. Only engines move files from one of these stages to another. */
+/** Stages between which only engines move files. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;

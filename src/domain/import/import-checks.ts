@@ -62,8 +62,8 @@ export async function refuseChanged(tx: Transaction, expected: readonly Expected
 }
 
 /**
- * Adds each unknown volume to the library that the volume's row contains. If the row does not contain a library, adds
- * the volume to the first library.
+ * Adds each unknown volume to the library that the volume's row names. If the row names no library, adds the volume to
+ * the first library.
  * @throws ImportError
  */
 export async function addVolumes(tx: Transaction): Promise<void> {

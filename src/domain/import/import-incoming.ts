@@ -18,7 +18,7 @@ export interface ImportResult {
    * have copies of these files on disk.
    */
   addedWithoutCopy: number;
-  /** Number of files that the import reinstated after an earlier complete list had withdrawn them. */
+  /** Number of reinstated files. An earlier import had withdrawn these files because its list omitted them. */
   reinstated?: number;
   /** Number of files in the import that stay withdrawn, because an operator withdrew them. */
   staysWithdrawn?: number;

@@ -151,8 +151,8 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 }
 
 /**
- * Returns the offsets in bytes at which files begin on a volume. The query does not also read the queue, because
- * PostgreSQL might compare every pair of rows in a join with the queue.
+ * Returns the offsets in bytes at which files begin on a volume. If the same query also read the queue, PostgreSQL
+ * might compare every pair of rows.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(

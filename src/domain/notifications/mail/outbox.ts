@@ -128,8 +128,8 @@ async function recordMail(
 const NOTE_SECONDS = 60;
 
 /**
- * Records that an engine with a mail server is running. Meanwhile, engines without a mail server leave the emails in
- * the outbox.
+ * Records that an engine with a mail server is running. Engines without a mail server then leave the emails in the
+ * outbox.
  */
 export async function recordSender(ctx: Context): Promise<void> {
   const now = ctx.now();
