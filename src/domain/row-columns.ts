@@ -26,5 +26,5 @@ export function rowTaker<Row>(fields: object, prefix: string): (flat: object) =>
   };
 }
 
-/** The file fields that most lists need. */
+/** The `TapeFile` columns that most lists of files need. */
 export const commonFileFields = { id: 'id', path: 'path', size: 'size', stage: 'stage' } as const;

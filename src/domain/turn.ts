@@ -22,14 +22,14 @@ const limiters = {
 /**
  * Runs `work` in one of the caller's limiter slots. Gives up if the caller disconnects before a slot is free. `work`
  * must not take another slot.
- * @throws UnavailableError; OverShareError if the caller uses too many slots; errors of `work`
+ * @throws UnavailableError; OverShareError if the caller uses too many slots; any error that `work` throws
  */
 export async function withSlot<T>(
   { db, share, reader }: Context,
   waitsFor: keyof typeof limiters,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (share === undefined) return await work(); // work of Tapegate itself does not need a slot
+  if (share === undefined) return await work(); // Tapegate's own operations do not need a slot
   const { leave } = await db[limiters[waitsFor]].enter(share, reader);
   try {
     return await work();
@@ -40,7 +40,7 @@ export async function withSlot<T>(
 
 /**
  * Runs a transaction in one of the caller's limiter slots.
- * @throws the errors of `withSlot`
+ * @throws the same errors as `withSlot`
  */
 export async function transactionInTurn<T>(
   ctx: Context,

@@ -90,7 +90,7 @@ export function readingKey({ kind, settings, drives }: Library): string {
   return JSON.stringify([kind, settings, drives]);
 }
 
-/** Returns a key that changes when the library's settings or depth change. */
+/** Returns a key that changes when the library's settings, or the limits on its staged files, change. */
 export function stagingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
   return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
 }

@@ -30,7 +30,7 @@ export interface RunningRecall extends FileAttributes {
   /** Position on tape; null if the library finds the file by its path. */
   position: bigint | null;
   checksum: string | null;
-  /** Whether the catalogue had no checksum until the first restore computed one. */
+  /** Whether the checksum comes from the first restore, because the catalogue had no checksum. */
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;
@@ -210,8 +210,8 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
 }
 
 /**
- * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. Request files of changed
- * copies wait until an engine has checked the copy.
+ * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. If a copy has changed, its
+ * request files wait until an engine has checked the copy.
  */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;

@@ -1,6 +1,6 @@
 /**
- * Adopts requests from another system, and keeps their ids and times. An adopted request is charged even if its quota
- * is full.
+ * Adopts requests from another system, and keeps their ids and times. Charges the quota for an adopted request even if
+ * the quota is full.
  */
 
 import { isBefore } from '../../core/time.js';
@@ -33,7 +33,7 @@ export interface AdoptedRequest {
 
 /**
  * Stores a request from another system with its files, and charges its quota.
- * @param mark a statement that runs in the same transaction
+ * @param mark a further SQL statement, run in the same transaction after the request is stored
  * @returns false if a request with this id already exists
  * @throws UnknownUserError
  */

@@ -1,4 +1,4 @@
-/** Ends expired and cancelled requests, releases single files, and refunds the quotas. */
+/** Ends expired and cancelled requests, releases individual files, and refunds the quotas. */
 
 import { InvalidInputError, quote } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
@@ -94,7 +94,7 @@ export async function endRequests(
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // delete in a second statement, so that the statement sees request files added by earlier holders of the lock
+  // delete in a second statement, because only a new statement sees the request files that earlier lock holders added
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isRequestedByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
@@ -108,9 +108,9 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases a request's files and unresolved paths, in any state. If a substring is given, also releases excluded files
- * whose paths are not recorded. Released files never join the request again, even if the request is revived. Releasing
- * a file again has no effect.
+ * Releases a request's files and unresolved paths, in any state. If the caller gives a substring of the path, also
+ * releases excluded files whose paths are not recorded. Released files never join the request again, even if the
+ * request is revived. Releasing a file again has no effect.
  * @param how.mayHaveEnded whether to accept an ended request. The files of an ended request are already released
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
  *   an error, the request is unchanged
@@ -211,8 +211,8 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Deletes the chosen unresolved paths. If the catalogue contains a file at a deleted path, adds a released request
- * file. Otherwise, the request's pattern would add the file again.
+ * Deletes the chosen unresolved paths. If the catalogue contains a file at a deleted path, records the file as
+ * released, so that the request's pattern does not add the file again.
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // the term `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

@@ -74,8 +74,8 @@ export const smallestUnrecorded = (request: { id: number; pattern: string }): Sq
   sql`(SELECT min(f.size) FROM ${unrecordedFiles(request)})`;
 
 /**
- * Adds released request files for unrecorded files whose path contains the substring, so that the request's pattern
- * does not add these files again.
+ * Records unrecorded files whose path contains the substring as released, so that the request's pattern does not add
+ * these files again.
  */
 export async function releaseUnrecorded(
   tx: Transaction,
@@ -100,7 +100,7 @@ export async function releaseUnrecorded(
   return added?.files ?? 0;
 }
 
-/** Maximum number of patterns in memory at the same time. This number of patterns takes tens of megabytes. */
+/** Maximum number of patterns in memory at the same time. 20,000 patterns take tens of megabytes. */
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
@@ -133,8 +133,8 @@ export async function findMatched(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
-  // search a request that has unrecorded files only if the smallest of `files` fits into the quota, or is smaller than
-  // the request's smallest unrecorded file
+  // if a request has unrecorded files, search its pattern only if the smallest of `files` fits into the quota, or is
+  // smaller than the request's smallest unrecorded file
   const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(

@@ -1,6 +1,6 @@
 /**
- * Limits of a single request. These limits are independent of the request's quota, and protect against a pattern that
- * matches too many files.
+ * Limits on the number and total size of the files in one request. These limits are independent of the request's quota,
+ * and protect against a pattern that matches too many files.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -66,7 +66,10 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   }
 }
 
-/** Returns how many files a request can contain under its own limit and the site's limit. */
+/**
+ * Returns the SQL expression for the maximum number of files in a request (`r`): the lower of its own limit and the
+ * site's limit.
+ */
 export function mostFiles({ config }: Context): Sql {
   return sql`least(r.max_files, ${config.limits.requestFiles}::int)`;
 }

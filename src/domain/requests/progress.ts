@@ -46,8 +46,8 @@ export function hasBegun(which = sql`true`): Sql {
 }
 
 /**
- * Recounts live requests and updates their states and times in one statement. The caller must have locked the requests,
- * and must have chosen PostgreSQL's planner settings (db/planning.ts).
+ * Recomputes the file counts of live requests, and updates the requests' states and times, in one statement. The caller
+ * must have locked the requests, and must have chosen PostgreSQL's planner settings (db/planning.ts).
  */
 export async function recountAndAdvance(
   ctx: Context,
@@ -81,7 +81,7 @@ const recountOf = (requestIds: readonly number[], now: string) => sql`
     ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
   ) n WHERE t.id = n.id`;
 
-/** Recounts the files of locked requests, but leaves the requests' states unchanged. */
+/** Recomputes the file counts of locked requests, but leaves the requests' states unchanged. */
 export async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   await tx.query(
     sql`UPDATE request r SET files_total = c.files, files_on_disk = c.on_disk, files_failed = c.failed,
@@ -114,7 +114,7 @@ type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 const MAX_LINES = 100;
 
-/** Logs, after the commit, a step of requests: their creation, start, expiry or cancellation. */
+/** Logs that requests were created, started, expired or cancelled, after the transaction commits. */
 export function logStep(ctx: Context, tx: Transaction, step: Step, ids: readonly number[], figures: object = {}): void {
   if (ids.length === 0) return;
   tx.afterCommit(() => {

@@ -183,7 +183,7 @@ interface WatchStagesInput {
 
 /**
  * Yields the stages of a request's files, or of files whose path contains `match`, and then each change of stage.
- * Without a request or `match`, yields only the changes, for all files.
+ * Without a request or `match`, yields the changes for all files, but not their current stages.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(
@@ -262,7 +262,10 @@ async function* reportStages(
   }
 }
 
-/** Omits unused conditions, so that PostgreSQL chooses a suitable index. */
+/**
+ * Omits the conditions on the request and the path if the caller does not need them, so that PostgreSQL chooses a
+ * suitable index.
+ */
 function presentStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined },

@@ -113,8 +113,8 @@ export function parseRequestId(text: string): number {
 interface ListRequestsInput {
   quota?: string | null | undefined;
   /**
-   * States to list. By default, lists live requests. Requests past their retention are listed only if `states` contains
-   * an ended state.
+   * States of the requests to list. Default: the states of live requests. Requests past their retention are listed only
+   * if `states` contains an ended state.
    */
   states?: readonly RequestState[] | null | undefined;
 }
@@ -182,8 +182,8 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 }
 
 /**
- * Streams the paths of a request's files and its unresolved paths, in the order in which the paths joined the request.
- * For an ended request, streams the paths that the request contained when it ended. Released files are omitted.
+ * Streams the paths of a request's files and its unresolved paths, in the order in which the paths were added. For an
+ * ended request, streams the paths that the request contained when it ended. Released files are omitted.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -200,7 +200,7 @@ export async function streamRequestPaths<T>(
 
 interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
   /**
-   * The paths as comma-separated JSON strings, in the order in which they joined the request. Null if they do not fit
+   * The request's paths as comma-separated JSON strings, in the order in which they were added. Null if they do not fit
    * into one page.
    */
   paths: string | null;
@@ -290,7 +290,7 @@ interface UnresolvedCounts {
   overLimit: number;
 }
 
-/** Counts the unresolved paths of requests, by request id. Requests without unresolved paths are omitted. */
+/** Returns the number of unresolved paths for each request id. Omits requests without unresolved paths. */
 export async function countUnresolved(
   ctx: Context,
   requestIds: readonly number[],
@@ -304,7 +304,7 @@ export async function countUnresolved(
   return new Map(rows.map(({ id, ...counts }) => [id, counts]));
 }
 
-/** Counts the released files of requests, by request id. Requests without released files are omitted. */
+/** Returns the number of released files for each request id. Omits requests without released files. */
 export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; released: number }>(
     sql`SELECT request_id AS id, count(*)::int AS released FROM request_file
@@ -337,7 +337,7 @@ export async function readMountpoints(ctx: Context, requestIds: readonly number[
   return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));
 }
 
-/** Counts the requests of quotas, including ended requests, by quota id. */
+/** Returns the number of requests for each quota id, including ended requests. */
 export async function countRequestsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; count: number }>(
     sql`SELECT quota_id AS id, count(*)::int FROM request WHERE quota_id = ANY(${quotaIds}::int[]) GROUP BY quota_id`,

@@ -147,7 +147,7 @@ function changesOf(
 
 async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
   const hasGrown = hasLimits && (await joinUnresolvedOf(ctx, tx, id));
-  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // an added address can make emails due: queue them
+  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // after an address is added, emails might be due, so queue them
 }
 
 function checkUpdate(input: UpdateRequestInput) {
@@ -171,7 +171,7 @@ async function reviveRequest(
   request: LockedRequest,
   { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
 ): Promise<void> {
-  // a request might be overdue, but not ended by a job yet. The quota is still charged for such a request
+  // the quota is still charged for an overdue request that no job has ended yet
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   await resetMissingPaths(tx, request.id);
@@ -212,8 +212,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, with the full number of tries and without charging the quota again. The
- * retries begin without a pause.
+ * Retries all failed files of a live request, immediately, with the full number of tries, and without charging the
+ * quota again.
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {

@@ -1,7 +1,7 @@
 /**
- * History of the site and of quotas. The site has one row for every five minutes, and each quota has one row for every
- * hour in which it changed. An engine reads events and writes counts in one transaction, so that no event is counted
- * twice.
+ * History of the site and of quotas. The history contains one row every five minutes for the site. For a quota, it
+ * contains one row for each hour in which the quota changed. An engine reads events and writes counts in one
+ * transaction, so that no event is counted twice.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -59,7 +59,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );
     const { after, newest } = row ?? { after: 0n, newest: 0n };
-    // skip gaps in the event ids, which a restore of the database leaves
+    // after a database restore, the event ids have a gap: skip the gap
     const [next] = await tx.query<{ first: bigint }>(
       sql`SELECT b.first_number AS first FROM event_batch b WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
     );
@@ -147,7 +147,7 @@ export interface QuotaPoint {
 const written = new WeakMap<Context['db'], string>();
 
 /**
- * Writes, once an hour, a row for each quota that has changed. Several engines can write these rows at the same time.
+ * Once an hour, writes a row for each quota that has changed. Several engines can write these rows at the same time.
  */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();

@@ -1,4 +1,4 @@
-/** Reads the site's figures for metrics with one cheap statement. The figures do not name users. */
+/** Reads the site's figures for metrics with one cheap statement. The figures do not contain user names. */
 
 import { addSeconds } from '../../core/time.js';
 import { queryWithin } from '../../db/pipeline.js';

@@ -31,9 +31,7 @@ interface MarkSource<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /**
-   * Whether further items, which `items` does not contain, might have changed. Always true in a watcher's first value.
-   */
+  /** Whether items outside `items` might also have changed. Always true in a watcher's first value. */
   hasMore: boolean;
 }
 
@@ -153,7 +151,10 @@ const libraries = digest(
 
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
-/** Selects one value for each part of the site. A part's value changes whenever the part changes. */
+/**
+ * Selects one value for each part of the site, such as the drives or the queue. A part's value changes whenever the
+ * part changes.
+ */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
   (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",
@@ -162,7 +163,7 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 function createSiteMarks(ctx: Context): MarkSource<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let isNotified = false;
-  // use a signal, because a priority change affects the queue's order but does not write an event
+  // listen for a notification, because a priority change affects the queue's order but does not write an event
   const end = ctx.events.onNotify('recall', () => {
     isNotified = true;
   });
@@ -184,7 +185,9 @@ function createSiteMarks(ctx: Context): MarkSource<SitePart> {
 
 const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 
-/** Yields all parts of the site, and then, about once a second, only the parts that changed; never ends. */
+/**
+ * Yields the names of all parts of the site, and then, about once a second, the names of the changed parts; never ends.
+ */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;

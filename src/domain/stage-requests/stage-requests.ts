@@ -61,7 +61,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // the unstaged paths of this stage request are added to the quota's count only at the end
+    // check the limit now, although this stage request's unstaged paths are added to the quota's count only at the end
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -315,7 +315,7 @@ export async function cancelStageRequestFiles(ctx: Context, id: string, paths: r
   await ctx.db.pool.query(sql`UPDATE stage_request SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
 }
 
-/** Releases files of a stage request. The parameters and errors are the same as for `cancelStageRequestFiles`. */
+/** Releases files in a stage request. The parameters and errors are the same as for `cancelStageRequestFiles`. */
 export async function releaseStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
   await findRequests(ctx, id);
   await releaseByRequest(ctx, id, await groupByRequest(ctx, id, paths));
@@ -408,7 +408,7 @@ async function groupByRequest(ctx: Context, id: string, paths: readonly string[]
   return [...byRequest].map(([request, own]) => ({ id: request, paths: own }));
 }
 
-/** Releases files of several requests. Files that are on disk stay COMPLETED in the stage request. */
+/** Releases files in several requests. Files that are on disk stay COMPLETED in the stage request. */
 async function releaseByRequest(
   ctx: Context,
   stageRequestId: string,

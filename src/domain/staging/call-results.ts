@@ -29,7 +29,7 @@ export interface StagingRow {
 }
 
 /**
- * Placeholder batch ids of files in state INTENDED that do not have a batch yet. `KEPT_BEFORE` marks files that the
+ * Placeholder batch ids for files in state INTENDED that do not have a batch yet. `KEPT_BEFORE` marks files that the
  * library still keeps on its disk after an earlier request.
  */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
@@ -261,7 +261,7 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 
 const MOST_PAUSE_SECONDS = 600;
 
-/** Shortest and longest pause before an engine asks again whether the library still keeps a file. */
+/** Minimum and maximum pause between an engine's checks whether the library still keeps a file. */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
@@ -271,8 +271,9 @@ const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 da
 export type KeptRow = Answered & { until: string | null };
 
 /**
- * Records the results of a release. A needed file that was missing when read is requested again after a growing pause.
- * If the library keeps a file on its disk, the file's row remains until the library removes the file.
+ * Records the results of a release. If a file was missing when an engine tried to read it, and is still needed, the
+ * file is requested again. The pause before the request grows with each attempt. If the library keeps a file on its
+ * disk, the file's row remains until the library removes the file.
  */
 export async function recordReleased(
   ctx: Context,

@@ -53,8 +53,8 @@ export interface Staged {
   files: number;
   bytes: bigint;
   /**
-   * Total size in bytes of the staged files for which no room on disk is reserved yet. Includes the files of all other
-   * libraries that are neither suspended nor failing.
+   * Total size in bytes of the staged files for which no room on disk is reserved yet. Includes staged files in other
+   * libraries, except libraries that are suspended or failing.
    */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;

@@ -1,7 +1,7 @@
 /**
- * Decides which engine calls a staging library. At most one engine holds a library's lease, as for drives
- * (recalls/drives.ts). The lease only avoids needless calls. If two engines call the same library, no harm is done,
- * because their calls have different batch ids.
+ * Decides which engine calls a staging library. An engine leases a library as it leases a drive (recalls/drives.ts),
+ * and at most one engine holds the lease. The lease only avoids needless calls. If two engines call the same library,
+ * no harm is done, because their calls have different batch ids.
  */
 
 import { locking } from '../../db/locks.js';
@@ -82,8 +82,8 @@ export interface StagingFigures {
   kept: number;
   bytes: bigint;
   /**
-   * Time at which calls to the library resume after failed calls; null if calls are not paused. `problem` is the last
-   * call's error.
+   * If failed calls have paused further calls to the library, the time at which calls resume; null otherwise. `problem`
+   * is the last call's error.
    */
   restUntil: string | null;
   problem: string | null;

@@ -66,7 +66,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
 
 interface Person {
   user: string;
-  /** Owner names that requests of the user can have, one for each role. */
+  /** Owner names that the user's requests can have: the user name, and one name for each role. */
   owners: readonly string[];
   /** Email address of the user's quota; null if the quota has no address, or another quota has the same address. */
   address: string | null;

@@ -81,7 +81,8 @@ async function archiveAll(
 
 /**
  * Opens the library. Creates a missing library if the operator requests a new library (`isNew`), or if the catalogue
- * does not contain volumes. Otherwise, a missing library might be on a file system that is not mounted.
+ * does not contain volumes. Otherwise, throws an error, because a missing library might be on a file system that is not
+ * mounted.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {

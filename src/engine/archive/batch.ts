@@ -51,7 +51,7 @@ export class ArchiveBatch {
 
   /**
    * Archives the batch. A file that fails in one step is skipped in later steps.
-   * @throws `signal.reason` after an abort; FencedError; database errors. Errors of single files are added to the
+   * @throws `signal.reason` after an abort; FencedError; database errors. Errors for individual files are added to the
    *   result instead
    */
   async run(): Promise<void> {

@@ -105,7 +105,8 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 /**
  * Reads a source file's stats. Removes from the returned mode the access that `outerAccess` does not grant. Does not
  * change the file.
- * @param outerAccess access that the directories that are not restored grant; undefined if it need not be limited
+ * @param outerAccess access that the parent directories grant, if these directories are not restored; undefined for no
+ *   limit
  */
 async function findSource(
   found: Pick<Source, 'file' | 'directory' | 'path'>,

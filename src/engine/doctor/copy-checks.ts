@@ -97,8 +97,8 @@ async function compareStats(
 }
 
 /**
- * Returns the stats if a regular file is at a copy's path, and a description if another entry is at the path. Returns
- * undefined if the path is free.
+ * Returns the stats if a regular file is at a copy's path, and a description if a directory, link or other entry is at
+ * the path. Returns undefined if the path is free.
  */
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {

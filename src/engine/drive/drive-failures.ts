@@ -1,6 +1,6 @@
 /**
  * Suspends failing drives, libraries and volumes. A drive that throws a DriveError, or a library that refuses to work,
- * is suspended until the next attempt to use it. A volume is suspended after repeated mount failures or several
+ * is suspended for a while, and is then tried again. A volume is suspended after repeated mount failures or several
  * consecutive unreadable files.
  */
 
@@ -241,10 +241,7 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/**
- * Resumes a suspended drive or library if the next attempt to use it is due. Then returns whether the drive can be
- * used.
- */
+/** Resumes a suspended drive or library if it is time to try it again. Then returns whether the drive can be used. */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -284,7 +281,7 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isDatabaseAway = error instanceof UnavailableError && error.kind === 'away';
-    // the volume did not cause these errors
+    // do not count these errors, because the volume did not cause them
     const isOtherFault = error instanceof DriveError || error instanceof LibraryError;
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);

@@ -66,7 +66,8 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
 }
 
 /**
- * Fractions of the lease time: one after which the lease is renewed, and one after which a failed renewal is retried.
+ * Fractions of the lease time: the lease is renewed after `RENEW_PART`, and a failed renewal is retried after
+ * `RETRY_PART`.
  */
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
@@ -74,7 +75,7 @@ const RETRY_PART = 1 / 16;
 /** If a timer fires more than this many milliseconds late, the process was stalled. */
 const STALL_MS = 1000;
 
-/** Reading time in milliseconds after which a measurement has half the weight in the average read rate. */
+/** Age in milliseconds at which a measurement's weight in the average read rate has halved. */
 const HALF_LIFE_MS = 10_000;
 
 class ReadRate {

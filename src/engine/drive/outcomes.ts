@@ -21,8 +21,8 @@ import {
 export class UnseenError extends Error {}
 
 /**
- * Errors that the tape caused, and not the restore disk. If such an error is not retried, the file's other tape copy is
- * read.
+ * Errors that the tape caused, not the restore disk. If such an error makes a recall fail permanently, the file's other
+ * tape copy is read.
  */
 const tapeErrors = new WeakSet<object>();
 
@@ -76,7 +76,8 @@ export function toReturned({ fileId }: RunningRecall): RecallOutcome {
 }
 
 /**
- * Returns the outcome of a recall that found its disk full. The next try uses another disk, or waits for free space.
+ * Returns the outcome of a recall that failed because its restore disk was full. The next try uses another disk, or
+ * waits for free space.
  */
 export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };

@@ -61,7 +61,8 @@ export function describeEnd(error: string, tries: number): string {
 }
 
 /**
- * Returns the class of an error that made a recall fail. The class of a restore disk's error depends on the error code.
+ * Returns the class of an error that made a recall fail. If the error comes from a restore disk, the class depends on
+ * the error code.
  */
 export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
   const text = oneLine(messageOf(error));

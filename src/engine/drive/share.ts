@@ -101,7 +101,7 @@ export class DriveShare {
 
   /** Deletes this process's database record after all drives are released. Never rejects. */
   async leave(): Promise<void> {
-    await this.writing; // a pending write could recreate the record
+    await this.writing; // wait for a pending write, because it could recreate the record
     await deleteEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 

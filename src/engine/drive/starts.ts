@@ -44,7 +44,7 @@ class OutcomeWriter {
     this.volume = volume;
   }
 
-  /** Settles when all queued writes have ended, and rejects with the first failed write's error. */
+  /** Settles when all queued writes have ended, and rejects with the error from the first failed write. */
   get written(): Promise<unknown> {
     return this.last;
   }
@@ -74,7 +74,7 @@ class OutcomeWriter {
 
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
-    this.last.catch(() => {}); // `written` rejects with the error of a failed write
+    this.last.catch(() => {}); // `written` rejects with the error from a failed write
   }
 }
 
@@ -116,7 +116,7 @@ export class BatchReader {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.hasNext())) {
-      // charge the batch's users also for the time in which the batch is started, but not for planning
+      // also charge the batch's users for the time taken to start the batch, but not for planning
       const startedAt = performance.now();
       const batch = await this.takeNext();
       if (batch.recalls.length === 0) {

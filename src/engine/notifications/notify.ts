@@ -20,7 +20,10 @@ import {
 } from '../../domain/notifications/mail/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Pauses, in seconds, after consecutive failures to send an email. Further failures repeat the last pause. */
+/**
+ * Pauses, in seconds, after consecutive failures to send an email. The last pause is also used after all further
+ * failures.
+ */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
@@ -38,7 +41,7 @@ export interface MailSignals {
 
 /**
  * Sends all due emails, one after another.
- * @param transport connection to the mail server. If undefined, emails are only logged. They stay queued instead if
+ * @param transport connection to the mail server. If undefined, emails are logged instead of sent, or stay queued if
  *   another engine has had a mail server in the last 7 days
  * @returns the number of emails that this call sent, logged or tried to send
  */

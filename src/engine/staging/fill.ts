@@ -31,7 +31,7 @@ import type { OpenStagingLibrary } from './open-library.js';
  */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** Divisor of the library's depth. The quotient is the maximum number of files that are chosen at a time. */
+/** The library's depth divided by this number is the maximum number of files that are chosen at a time. */
 const SLICE_FRACTION = 10;
 
 const MAX_SLICES = 50;

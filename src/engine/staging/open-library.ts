@@ -1,4 +1,4 @@
-/** A staging library that an engine uses. */
+/** Opens the staging library that an engine uses, and writes the library's usage counts to the database. */
 import { logFailure } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import { addUsage, DEPTH_FILES, type Library } from '../../domain/libraries/libraries.js';

@@ -147,7 +147,7 @@ class ReadingVisit {
     this.reader.outcomes.report(outcomes);
   }
 
-  /** Pauses or suspends an unreadable library. Does not count the failure as a failure of a volume or file. */
+  /** Pauses or suspends an unreadable library. Does not count the failure against a volume or file. */
   private async pause(error: unknown): Promise<void> {
     this.isOver = true;
     const { readFailures } = await readRests(this.ctx, this.staging.id);
