@@ -67,8 +67,8 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
 }
 
 /**
- * Returns the SQL expression for the maximum number of files in a request (`r`): the lower of its own limit and the
- * site's limit.
+ * Returns the SQL expression for the maximum number of files in a request (`r`): the request's own limit or the site's
+ * limit, whichever is lower.
  */
 export function mostFiles({ config }: Context): Sql {
   return sql`least(r.max_files, ${config.limits.requestFiles}::int)`;

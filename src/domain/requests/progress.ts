@@ -114,7 +114,7 @@ type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 const MAX_LINES = 100;
 
-/** Logs that requests were created, started, expired or cancelled, after the transaction commits. */
+/** After the transaction commits, logs that requests were created, started, expired or cancelled. */
 export function logStep(ctx: Context, tx: Transaction, step: Step, ids: readonly number[], figures: object = {}): void {
   if (ids.length === 0) return;
   tx.afterCommit(() => {

@@ -19,7 +19,7 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** Delay, in seconds, with which the process reads new events. */
+  /** Seconds since the process was notified of events that it has not read yet; 0 if it has read all events. */
   lagSeconds: number;
 }
 

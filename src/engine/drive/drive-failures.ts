@@ -288,7 +288,7 @@ export async function visitVolume(
     throw error; // the caller releases the drive, and the engine that claims the drive next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
-  // at this point, reading and unmounting have succeeded
+  // reading and unmounting succeeded, so the library can be read
   if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId });
   await setMount(ctx, lease, null);
   return hasRead;

@@ -211,7 +211,7 @@ async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow):
       yield value;
     }
   } catch (error) {
-    isOver = true; // after an error or a hung call, do not end the iterator
+    isOver = true; // after an error or a hung call, do not call `return`
     throw error;
   } finally {
     if (!isOver) await follow('read', async () => await iterator.return?.());
