@@ -21,7 +21,7 @@ export interface TakeoverPlan {
   /** Reason why this Tapegate is fenced; null if it is not fenced. */
   reason: string | null;
   directories: TakenDirectory[];
-  /** Whether the database was restored from a dump, without `tapegate restore --as-of`. */
+  /** Set if the database was restored from a dump without `tapegate restore --as-of`. */
   dump: UnsettledDump | undefined;
   /** Number of waiting emails and webhook messages, which are sent after the takeover. */
   waiting: { emails: number; messages: number };
@@ -42,7 +42,7 @@ const ANSWER_MS = 10_000;
 const SETTLE_MS = 6000;
 const TRIES = 5;
 
-/** Returns the directories that a takeover would include. Changes nothing. */
+/** Returns the plan for a takeover, without changing anything. */
 export async function planTakeover(ctx: Context): Promise<TakeoverPlan> {
   const reason = await ownershipOf(ctx).check();
   const site = await readIdentity(ctx);
@@ -60,7 +60,7 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
     const found: TakenDirectory = { ...directory, root: '', owner: undefined, problem: undefined };
     found.problem = await calls.run(ANSWER_MS, directory, async () => {
       found.root = (await findOwnedRoot(directory)) ?? '';
-      // the takeover replaces a damaged owner record
+      // ignore a damaged owner record, because the takeover replaces it
       if (found.root) found.owner = await readOwner(found.root).catch(() => undefined);
     });
     return found.root || found.problem ? [found] : [];

@@ -35,7 +35,7 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
   return 'fileId' in event && event.fileId !== null;
 }
 
-/** Selects events. The SQL condition can refer to the event (`e`) and the event's file (`f`). */
+/** A filter for events. Its SQL condition can refer to the event (`e`) and the event's file (`f`). */
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
@@ -75,8 +75,8 @@ export class EventTable {
   }
 
   /**
-   * Yields pages of the events with numbers above `after` that pass the filter. Each page contains all such events up
-   * to event number `upTo`.
+   * Yields pages of the events with numbers above `after` that pass the filter. Each page contains the matching events
+   * up to number `upTo` that earlier pages did not contain.
    * @throws EventsGoneError if events with numbers above `after` were pruned
    */
   async *read<E extends AnyEvent>(

@@ -1,7 +1,7 @@
 /**
- * Creates a small demo archive with real bytes on a few volumes, and two users. If the process is killed, the next
- * start completes the demo. The bytes are derived from the paths, so that each start creates the same files. The users
- * are stored last, because they mark the demo as complete.
+ * Creates two users, and a small demo archive with actual file contents on a few volumes. If the process is killed, the
+ * next start completes the demo. The contents are derived from the paths, so that each start creates the same files.
+ * The users are stored last, because they mark the demo as complete.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';

@@ -214,7 +214,7 @@ class QueueAhead {
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time at which `shares` was last updated, in seconds. Older drive time counts less. */
+  /** Time at which `shares` was last updated, in seconds. Shares decay over time. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {

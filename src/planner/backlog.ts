@@ -25,7 +25,10 @@ export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 interface Candidate<Queue> {
   queue: Queue;
   entry: UserQueue;
-  /** Requested bytes of all users on the volume, divided by the drive seconds needed to mount, read and unmount it. */
+  /**
+   * Bytes that all users have requested from the volume, divided by the drive seconds needed to mount, read and unmount
+   * it.
+   */
   yield: number;
 }
 

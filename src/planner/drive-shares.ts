@@ -65,8 +65,8 @@ function countOf({ id }: SharingEngine, drives: readonly SharedDrive[]): number 
 }
 
 /**
- * Returns whether the claim of engine `a` is greater. Equal claims do not count, because two engines would give the
- * same drive to each other repeatedly.
+ * Returns whether the claim of engine `a` is greater. Equal claims do not count, because two engines would otherwise
+ * keep passing the same drive to each other.
  */
 function isGreaterClaim(a: SharingEngine, aHas: number, b: SharingEngine, bHas: number): boolean {
   return a.weight * (2 * bHas + 1) > b.weight * (2 * aHas + 1);

@@ -59,7 +59,7 @@ function fromHead(byPlace: readonly number[], extents: readonly Extent[], head: 
   return [...ahead, ...behind];
 }
 
-/** Splits the files into ranges of the volume, so that neighbouring wraps stay together. */
+/** Groups the files by their position on the volume, so that files on neighbouring wraps stay together. */
 function cut(byPlace: readonly number[]): number[][] {
   const count = Math.max(Math.ceil(byPlace.length / PIECE), 1);
   const size = Math.ceil(byPlace.length / count);
@@ -147,7 +147,7 @@ function assign(cost: Float64Array, n: number): Int32Array {
   return next;
 }
 
-/** Joins an assignment's cycles into one, beginning with the smallest, at the lowest cost for each join. */
+/** Joins an assignment's cycles into one, starting with the smallest cycle. Makes each join at the lowest cost. */
 function patch(cost: Float64Array, n: number, next: Int32Array): void {
   for (;;) {
     const cycles = findCycles(next);

@@ -121,10 +121,10 @@ interface WaitRange {
   latest: number;
 }
 
-/** Fraction of requests that should end before the latest end time in their estimate. */
+/** Fraction of requests that should end before their estimated latest end time. */
 const KEPT_PART = 0.9;
 
-/** Returns the expected remaining wait of files at a staging library, in seconds; undefined if unknown. */
+/** Returns the expected remaining wait for files at a staging library, in seconds; undefined if unknown. */
 export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart): WaitRange | undefined {
   if (part.state === 'ready') return { earliest: 0, planned: 0, latest: 0 };
   const ahead = part.state === 'asked' ? waitsAfter(waits, part.askedSeconds) : waits;
@@ -142,8 +142,8 @@ export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart)
 }
 
 /**
- * Returns the possible remaining wait times of files that have already waited for `seconds`. If no earlier file waited
- * longer, assumes a remaining wait between 0 and `seconds`.
+ * Returns by how many seconds each earlier file waited longer than `seconds`. Omits files that did not wait longer. If
+ * no earlier file waited longer, returns 0 and `seconds`, as bounds for a guess.
  */
 function waitsAfter(waits: readonly number[], seconds: number): readonly number[] {
   if (waits.length === 0) return waits;

@@ -2,12 +2,12 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The next user is the one with the lowest share. A user's share is the user's recent drive seconds divided by the
- * user's weight. Of the volumes with the next user's files, the next volume is the one that yields the most bytes per
- * drive second. For this yield, the requested files of all users count.
+ * user's weight. Among the volumes with this user's files, the next volume is the one that yields the most bytes per
+ * drive second. The yield includes the requested files of all users.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
- * `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the one
- * with the user's oldest request.
+ * `maxWaitSeconds` get the highest priority. If some of the next user's files have waited that long, the next volume is
+ * the one with the user's oldest request.
  *
  * A drive does not mount a volume while the volume's queue is small and recent, so that one mount serves more files.
  *
@@ -39,7 +39,7 @@ export interface SchedulePolicy {
   sweepSeconds: number;
   /**
    * A volume with fewer waiting files than `collectFiles`, and fewer bytes than `collectBytes`, is not mounted until
-   * its oldest request is `collectSeconds` old. Media without mount time are excepted.
+   * its oldest request is `collectSeconds` old. This rule does not apply to media without a mount time.
    */
   collectFiles: number;
   collectBytes: number;
@@ -182,7 +182,7 @@ export function readingSeconds(medium: Medium, users: readonly UserQueue[]): num
   return estimateReading(medium, files, bytes);
 }
 
-/** Returns a backlog that contains only queues that are large or old enough for a mount of their volume. */
+/** Returns a backlog that contains only queues that are large enough, or old enough, to justify a mount. */
 export function openBacklog<Queue extends VolumeQueue>(queues: readonly Queue[], state: ScheduleState): Backlog<Queue> {
   return new Backlog(queues.filter((queue) => isRipe(queue, state)));
 }

@@ -66,8 +66,8 @@ interface OpenCall {
 }
 
 /**
- * If the periodic check of open calls runs this many milliseconds late, the whole process has stalled. The time of the
- * stall does not count toward the calls' time limits.
+ * If the periodic check of open calls runs this many milliseconds late, the whole process has stalled. The duration of
+ * the stall does not count toward the calls' time limits.
  */
 const STALL_MS = 1000;
 

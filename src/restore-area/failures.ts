@@ -27,7 +27,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Codes of errors that a file, a directory or this process causes, and not the disk. */
+/** Codes of errors that are caused by a file, a directory or this process, not by the disk. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],

@@ -271,7 +271,7 @@ export class OpenDirectories {
   private readonly calls: CallWatch;
   private readonly tried = new Set<string>();
   private readonly directories = new Map<string, BatchDirectory>();
-  /** Parents of directories opened since the last sync, keyed by path on disk. */
+  /** Parents of the directories that were opened since the last sync, keyed by path on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
   /**
    * Directories whose sync failed, keyed by path on disk. A later successful sync does not prove that the data is
@@ -300,7 +300,7 @@ export class OpenDirectories {
       await this.closeOne(known);
     } else if (known && !isMoved(known.directory)) return known.directory;
     else if (known) {
-      // record a failure, because the files of the batch were moved with the directory
+      // record a failure, because the directory was moved with the files that this batch has restored
       const moved = movedAway(known.directory);
       this.failed.set(key, moved);
       throw moved;

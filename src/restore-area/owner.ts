@@ -72,8 +72,8 @@ export async function writeOwner(
   } catch (error) {
     await unlink(partial).catch(() => {}); // ignore the error, because the file might not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // the file system does not support hard links: replace the record, because two Tapegates never mark a disk
-    // simultaneously
+    // the file system does not support hard links: replace any record, because two Tapegate installations do not mark a
+    // disk at the same time
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

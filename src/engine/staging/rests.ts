@@ -8,8 +8,8 @@ import { RetryLaterError } from '../../tape/staging.js';
 const REST_SECONDS = { first: 1, most: 300 };
 
 /**
- * Seconds before a file is requested again if the library lost the file's stage request. A failed release is repeated
- * after the same pause. The pause doubles with each repetition.
+ * Seconds to wait before requesting a file again after the library has lost the file's stage request. Failed releases
+ * are retried after the same pause. The pause doubles with each attempt.
  */
 const AGAIN_SECONDS = { first: 1, most: 600 };
 
@@ -29,7 +29,7 @@ export function againSeconds(before: number): number {
 
 /**
  * Returns the seconds until a stage request is polled again: a quarter of the request's age, within limits.
- * @param random random value from 0 to 1 that spreads the polls
+ * @param random random value from 0 to 1 that spreads the polls over time
  */
 export function pollSeconds(
   { least, most }: { least: number; most: number },

@@ -2,7 +2,7 @@
  * Presents a staging library's staged files to drive/recall.ts as files on a mounted volume. Resumes an interrupted
  * read only if a validator or the checksum would reveal that the file was replaced during the interruption.
  *
- * Distinguishes an unreadable library from single unreadable files. For example, if one pool of a storage element
+ * Distinguishes an unreadable library from individual unreadable files. For example, if one pool of a storage element
  * fails, the engine continues to read files from the other pools.
  */
 
@@ -30,7 +30,7 @@ const MIN_BYTES = 64 * 1024;
 
 /**
  * A library might report a file as staged although the file cannot be read yet. The engine stages such a file again up
- * to `MAX_RETURNS` times. After that, each unsuccessful attempt counts as a failed try.
+ * to `MAX_RETURNS` times. After that, each such report counts as a failed attempt to recall the file.
  */
 const MAX_RETURNS = 5;
 
@@ -113,8 +113,8 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Limits the time that the library takes for each chunk, and for each 64 kB. Does not count the time that the caller
-   * takes to process a chunk. After a timeout, aborts the read, so that the read's connection or process ends.
+   * Limits the time that the library may take to deliver each chunk, and each 64 kB. Does not count the time that the
+   * caller takes to process a chunk. After a timeout, aborts the read, so that the read's connection or process ends.
    */
   private async *follow(
     file: StagedFile,

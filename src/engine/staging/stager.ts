@@ -48,7 +48,10 @@ interface StagerOptions {
   measure: MeasureDisks;
 }
 
-/** Pause between two runs, as a multiple of the run time. Limits the load if signals arrive in quick succession. */
+/**
+ * Pause between two runs, as a multiple of the duration of the first. Limits the load if signals arrive in quick
+ * succession.
+ */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
 /** Seconds for which a file counts as staged if the library does not report an expiry time. */
@@ -187,7 +190,7 @@ class Stager {
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
     const answer = await within(limit, call).catch((error: unknown) => {
       if (error instanceof LibraryError || this.signal.aborted) throw error;
-      // an unexpected error is a bug in the library's code: log the stack, and count a library failure
+      // an unexpected error is a bug in the library's code: log the stack, and count the error as a library failure
       logFailure(this.ctx.log, error, `library ${name}: ${what}`);
       throw new LibraryError('TRANSIENT', messageOf(error), { cause: error });
     });

@@ -42,8 +42,8 @@ const LIMITS = { perRun: 40, atOnce: 4 };
 const POLL_AGAIN_SECONDS = 30;
 
 /**
- * Time for which the release of files is postponed. Because of the delay, one call can release more files of the same
- * stage request. The time is a fraction (1 / `part`) of the stage request's age, within limits.
+ * Delay before files are released, so that one call can release more files from the same stage request. The delay is
+ * the stage request's age divided by `part`, within limits.
  */
 const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
 

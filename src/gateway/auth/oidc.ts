@@ -183,14 +183,12 @@ function describeProblem(error: unknown): string {
 
 const ANSWER_MS = 5000;
 
-/**
- * Milliseconds after which an issuer's keys are reloaded. The reload makes keys invalid that the issuer has withdrawn.
- */
+/** Milliseconds after which an issuer's keys are reloaded. The reload drops any keys that the issuer has withdrawn. */
 const KEYS_MS = 600_000;
 
 /**
- * Milliseconds before an issuer's keys are reloaded again after a failed reload. Also the minimum milliseconds between
- * two reloads that tokens signed with unknown keys cause.
+ * Milliseconds before an issuer's keys are reloaded again after a failed reload. Also the minimum interval between
+ * reloads that are triggered by tokens with an unknown signing key.
  */
 const PAUSE_MS = 30_000;
 

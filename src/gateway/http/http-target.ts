@@ -1,4 +1,4 @@
-/** Checks HTTP requests' targets (RFC 9112, 3.2) and host names. */
+/** Checks the targets (RFC 9112, 3.2) and host names of HTTP requests. */
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { quote } from '../../core/errors.js';

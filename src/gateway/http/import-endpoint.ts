@@ -1,9 +1,9 @@
 /**
  * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
  * Imports all rows or none. If the client disconnects before the response, nothing is imported. The option skipInvalid
- * skips rows with paths that cannot be restored to a disk. The option complete names a prefix, and withdraws each file
- * below the prefix for which there is no row. The option maxWithdrawn limits the percentage of files below the prefix
- * that an import can withdraw (default 5).
+ * skips rows whose paths cannot be restored to a disk. The option complete names a prefix, and withdraws each file
+ * below the prefix that has no row in the import. The option maxWithdrawn limits the percentage of files below the
+ * prefix that an import can withdraw (default 5).
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -120,7 +120,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  // do not compare the header with the body, because the body's first bytes show whether the body is gzipped
+  // do not check the header against the body, because the body's first bytes show whether the body is gzipped
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }

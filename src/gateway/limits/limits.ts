@@ -21,7 +21,7 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/** Maximum fraction that one caller can use of the memory for request bodies. */
+/** Maximum fraction of the memory for request bodies that one caller can use. */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {

@@ -60,8 +60,8 @@ export class CopyCheck {
 const ANSWER_MS = 2000;
 
 /**
- * Returns a function that finds missing copies. Calls run one after another, because each call on a hung disk blocks
- * one of the process's threads.
+ * Returns a function that finds missing copies. Calls run one after another, because a call to a hung disk occupies one
+ * of the process's few threads.
  */
 export function createCopyLook(): CopyLook {
   const slots = new Limiter(1);

@@ -1,5 +1,5 @@
 /**
- * Removes copies that no active request contains (domain/disks/removals.ts), and stale files that ended recalls left
+ * Removes copies that no active request needs (domain/disks/removals.ts), and stale files that ended recalls left
  * (domain/disks/stale-files.ts). After a crash or a failure, a later run repeats the removal.
  */
 import path from 'node:path';
@@ -35,8 +35,7 @@ const PAGE = 200;
 const REQUEST_FILES = 5000;
 
 /**
- * Maximum number of concurrent calls on each disk. Calls on a hung disk block threads, and a process has only eight
- * threads.
+ * Maximum number of concurrent calls on each disk. A call to a hung disk occupies one of the process's eight threads.
  */
 const CALLS_PER_DISK = 3;
 
@@ -208,7 +207,7 @@ async function removeClaimed(
 }
 
 /**
- * Removes the empty directories of removed copies, even if a process removed the copies and was then killed.
+ * Removes the empty directories of removed copies, including copies that another process removed before it was killed.
  * @returns the copies whose empty directories were removed
  */
 async function removeEmptyAfter<C extends CopyLocation>(

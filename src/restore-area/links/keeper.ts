@@ -25,7 +25,7 @@ import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './link.js';
 
 /**
- * Maximum number of pending links that an engine claims together. Even if each call is slow, the engine can process
+ * Maximum number of pending links that an engine claims at a time. Even if each call is slow, the engine can process
  * this many links before its claim expires.
  */
 const PAGE = 100;

@@ -155,8 +155,8 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
 }
 
 /**
- * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it. With
- * any other link, its owner could make this process change a directory that the owner is not allowed to change.
+ * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it. The
+ * owner of any other link could make this process change a directory that the owner is not allowed to change.
  * @throws InTheWayError if the link is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {
