@@ -1,6 +1,6 @@
 /**
- * Writes events in the last statements of the transaction that changes the files and requests. Because the changed rows
- * are locked by then, the events of transactions that change the same rows are numbered in commit order.
+ * Writes events in the last statements of the transaction that changes the files and requests. By then, the transaction
+ * has locked the changed rows. Transactions that change the same rows therefore get event numbers in commit order.
  */
 import { prepared } from '../db/prepared.js';
 import { sql } from '../db/sql.js';

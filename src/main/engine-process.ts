@@ -1,5 +1,5 @@
 /**
- * A process of an engine: runs either one drive of a library, or the periodic jobs.
+ * An engine process, which runs either one drive of a library, or the periodic jobs.
  *
  * If a call hangs, the process suspends the disk or drive, releases the lease, and reports the hang. The process then
  * kills itself with SIGKILL, because any other exit waits for hung threads. An engine process also kills itself if its

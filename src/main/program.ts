@@ -27,7 +27,7 @@ import type { CommandFile, Commands } from './table.js';
 /**
  * Creates the program with the library `commander`. All commands share the settings for output, help and errors.
  * @param where the last line of the help, which mentions environment variables
- * @param args command-line arguments, which decide which commands' code is loaded
+ * @param args command-line arguments. Loads only the code of the commands that they name
  */
 export async function createProgram(
   files: readonly CommandFile[],

@@ -143,7 +143,7 @@ export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart)
 
 /**
  * Returns by how many seconds each earlier file waited longer than `seconds`. Omits files that did not wait longer. If
- * no earlier file waited longer, returns 0 and `seconds`, as bounds for a guess.
+ * no earlier file waited longer, assumes that the remaining wait is between 0 and `seconds`.
  */
 function waitsAfter(waits: readonly number[], seconds: number): readonly number[] {
   if (waits.length === 0) return waits;

@@ -62,8 +62,8 @@ function userOfSubject(access: AccessConfig, subject: string): string {
 }
 
 /**
- * Returns the roles that the site's rules assign to a user and the user's groups. All authenticated callers have the
- * role `user`, unless a rule assigns this role to certain callers.
+ * Returns the roles that the site's rules assign to a user or to one of the user's groups. All authenticated callers
+ * have the role `user`, unless a rule assigns this role to certain callers.
  */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
   const matches = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));

@@ -1,8 +1,8 @@
 /**
  * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
  * Imports all rows or none. If the client disconnects before the response, nothing is imported. The option skipInvalid
- * skips rows whose paths cannot be restored to a disk. The option complete names a prefix, and withdraws each file
- * below the prefix that has no row in the import. The option maxWithdrawn limits the percentage of files below the
+ * skips rows whose paths cannot be restored to a disk. The option complete names a prefix, and withdraws the files
+ * below the prefix that have no row in the import. The option maxWithdrawn limits the percentage of files below the
  * prefix that an import can withdraw (default 5).
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';

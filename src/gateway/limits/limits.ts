@@ -21,7 +21,7 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/** Maximum fraction of the memory for request bodies that one caller can use. */
+/** Maximum memory for one caller's request bodies, as a fraction of the memory for all request bodies. */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {

@@ -1,7 +1,4 @@
-/**
- * Examines copies that were changed outside Tapegate. A file with a changed copy counts as restored only as long as the
- * changed copy exists.
- */
+/** Examines copies that were changed outside Tapegate. */
 import type { Context } from '../../domain/context.js';
 import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from '../../domain/disks/removals.js';
 import { pagesByFile } from '../../domain/page-keys.js';

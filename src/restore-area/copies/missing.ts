@@ -40,8 +40,8 @@ export class CopyCheck {
   }
 
   /**
-   * Checks the changed copies that Tapegate has left on disk. If such a copy no longer exists, Tapegate can use its
-   * path again.
+   * Checks the changed copies that Tapegate has left on disk. If such a copy no longer exists, releases its path for
+   * new copies.
    */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });

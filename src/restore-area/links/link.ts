@@ -2,7 +2,7 @@
  * Creates and removes symbolic links at archive paths, and the directories that contain the links. A new link replaces
  * only a link into the restore area, or a dangling link.
  *
- * Tapegate follows trusted links in the path of a new link's directory, because archives contain links.
+ * Tapegate follows trusted links in the path of a new link's directory, because archives can contain links.
  *
  * Users can write in the archive's directories, and might replace a directory with a link at any moment. Therefore each
  * call works in an open directory, after the kernel has confirmed the directory's path.
