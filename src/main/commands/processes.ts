@@ -245,7 +245,7 @@ function announce(
     `  tapes      ${path.join(dataDir, 'library')}`,
     `  restored   ${path.join(dataDir, 'restore')}`,
   ];
-  // omit the directories under systemd, because only users who try Tapegate for the first time need them
+  // do not print the hints for new users to a service's journal
   const isService = environment().NOTIFY_SOCKET !== undefined;
   const lines = [
     `Tapegate is ready at ${url}`,
