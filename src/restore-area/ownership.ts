@@ -2,13 +2,14 @@
  * Fences copies of a database: only one Tapegate is allowed to change the restore disks and libraries, and to send
  * email and webhooks.
  *
- * Each restore disk and library has an owner record (restore-area/owner.ts) with the identity of its database, and a
- * stamp. Engines replace the stamp every few seconds, and record each stamp in the database before writing it to disk.
+ * Each restore disk and library has an owner record (restore-area/owner.ts) with a stamp and the identity of the
+ * owner's database. Engines replace the stamp every few seconds, and record each stamp in the database before writing
+ * it to disk.
  *
  * If a record contains another identity, the database was restored from a backup, or another Tapegate has taken over.
  *
- * If a record contains a stamp that this database never recorded, an engine with another copy of the database wrote the
- * stamp.
+ * If a record contains a stamp that this database never recorded, an engine that uses another copy of the database
+ * wrote the stamp.
  *
  * If the database's cluster or directory has changed, the database was copied or moved. An operator must say whether
  * the database is a copy.
@@ -47,9 +48,11 @@ import { AbsentError, isRootOf, rootOf } from './marker.js';
 import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './owner.js';
 import { ignoreReplaced, withDirectory } from './restore-area.js';
 
-/** Interval of ownership checks, in milliseconds. */
+/** Interval between ownership checks, in milliseconds. */
 export const CHECK_MS = 2000;
-/** Age, in milliseconds, at which `confirm` repeats an ownership check. */
+/**
+ * Maximum age, in milliseconds, of a check that `confirm` accepts. If the last check is older, `confirm` repeats it.
+ */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
 /** Waiting times, in milliseconds. Tests replace them with shorter times. */
@@ -106,14 +109,14 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Error messages of failed writes of owner records, keyed by directory. The random names of temporary files are
-   * omitted.
+   * Error messages of failed writes of owner records, keyed by directory. The messages omit the random names of
+   * temporary files.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
    * Epoch in the stamps of this process. After the promotion of a standby, the database might lack the latest stamps.
-   * By the epoch, the process can still identify its own stamps.
+   * The process then still recognises its own stamps by their epoch.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -149,7 +152,7 @@ export class Ownership {
 
   /**
    * Checks whether this Tapegate is fenced. If the database might be a copy, or another Tapegate might still use a
-   * directory, first waits for the end of the waiting period.
+   * directory, first waits until the waiting period ends.
    * @param onWait called if `require` must wait
    * @throws FencedError
    */
@@ -164,14 +167,14 @@ export class Ownership {
   }
 
   logOnce(reason: string): void {
-    // omit the time of last use, which changes although the reason stays the same
+    // omit the time of last use, because a new time does not make a new reason
     const cause = reason.replace(/, last used .*/, '');
     if (this.logged === cause) return;
     this.logged = cause;
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether the fence will end after a waiting time, without action by an operator. */
+  /** Whether this Tapegate is fenced only for a waiting period, which ends without action by an operator. */
   get isWatching(): boolean {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
@@ -425,8 +428,8 @@ function isSameLocation(from: DatabaseLocation | null, to: DatabaseLocation): bo
 }
 
 /**
- * Whether the database was certainly or possibly restored from a dump, if `tapegate restore --as-of` has not been run
- * since. Some restored dumps look like moved databases.
+ * How certain it is that the database was restored from a dump, and that `tapegate restore --as-of` has not been run
+ * since. `possible` means that the database might instead have been moved.
  */
 export type UnsettledDump = 'certain' | 'possible';
 

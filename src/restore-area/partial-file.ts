@@ -26,7 +26,10 @@ export async function removePartial(location: CopyLocation, name: string): Promi
   await withCopyIfPresent(location, (_file, directory) => removeEntry(directory, name, isPartial));
 }
 
-/** Returns the stats of a copy's partial file; undefined if it does not exist. @throws the errors of `removePartial` */
+/**
+ * Returns the stats of a copy's partial file; undefined if it does not exist.
+ * @throws the same errors as `removePartial`
+ */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
   const stats = await withCopyIfPresent(location, (_file, directory) =>
     lstat(path.join(directory.fdPath, name), { bigint: true }),

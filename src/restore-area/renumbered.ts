@@ -1,10 +1,10 @@
 /**
- * Finds the copies on a disk again after all inodes have changed. Inodes change if a disk is copied to another file
- * system, or if its file system renumbers them at each mount.
+ * Finds the copies on a disk again after all inode numbers have changed. They change if a disk is copied to another
+ * file system, or if its file system renumbers inodes at each mount.
  *
  * A file with the size and times of a recorded copy counts as the copy, without a comparison of its bytes. If only the
- * ctime differs, Tapegate compares the copy's bytes with the recorded checksum, and records the new inode. If a run is
- * killed, the next run continues after the last recorded page of copies.
+ * ctime differs, Tapegate compares the copy's bytes with the recorded checksum, and records the new inode. A run
+ * records its progress in the database. If a run is killed, the next run continues from there.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
@@ -43,8 +43,8 @@ interface MatchRun {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * For each disk whose copies have all been compared with their records, the identity of the disk's marker, keyed by
-   * disk id. An identity is valid only on this host, because other hosts might see different inodes.
+   * Identities of disk markers, keyed by disk id. Contains only disks whose copies have all been compared with their
+   * records. An identity is valid only on this host, because other hosts might see different inode numbers.
    */
   private readonly known = new Map<number, string>();
 
@@ -117,7 +117,7 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   return end === -1 ? page : page.slice(0, end);
 }
 
-/** Returns the new inode and ctime to record for a compared copy, and adds the copy's size to the total of the run. */
+/** Returns the new inode and ctime to record for a compared copy, and adds the copy's size to the run's total. */
 function toRenumbered(
   copy: RecordedCopy,
   found: Awaited<ReturnType<typeof recogniseCopy>>,

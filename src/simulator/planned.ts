@@ -37,7 +37,7 @@ export class PlannedStrategy implements Strategy {
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
   private readonly waiting = new Map<string, WaitingFiles>();
-  /** Volumes from which users have requested more files since the planner made their read plans. */
+  /** Volumes whose read plans are out of date, because users have since requested more files on these volumes. */
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();

@@ -132,7 +132,7 @@ export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): n
   return seconds / 3600;
 }
 
-/** Returns the median, 95th percentile and maximum of waiting times, in seconds. */
+/** Returns the median, 95th percentile and maximum of the waiting times, in seconds. */
 export function summariseWaits(waits: readonly { seconds: number }[]): { median: number; p95: number; worst: number } {
   const sorted = waits.map((wait) => wait.seconds).sort((a, b) => a - b);
   const at = (part: number) => sorted[Math.min(Math.floor(part * sorted.length), sorted.length - 1)] ?? 0;

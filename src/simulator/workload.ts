@@ -45,7 +45,10 @@ export function createRandom(seed: number): () => number {
 
 const COLUMNS = 'at,user,volume,start,size';
 
-/** Parses a trace in CSV format, with the columns in `COLUMNS`. @throws Error with the number of the incorrect line */
+/**
+ * Parses a trace in CSV format, with the columns in `COLUMNS`.
+ * @throws Error with the line number if a line is invalid
+ */
 export function parseTrace(text: string): Arrival[] {
   const [header, ...lines] = text.split(/\r?\n/);
   if (header?.trim() !== COLUMNS)

@@ -44,12 +44,13 @@ export interface FileOnVolume {
  * The contract of a drive library. Test suites: test/support/tape-library.ts and test/support/tape-library-writes.ts.
  *
  * A library knows volumes and files, but not requests, users or the database. The engine can call a method for several
- * drives concurrently, but never for the same volume. Every failure is a TapeError, whose class says whether a retry
+ * drives concurrently, but always for different volumes. Every failure is a TapeError, whose class says whether a retry
  * can help. If the signal aborts, a call rejects with the signal's reason. Any other error is a bug in the library.
  */
 export interface DriveLibrary {
   /**
-   * The library's own time limits for calls, in seconds. The engine treats a call as stalled only after its time limit.
+   * The library's own time limits for calls, in seconds. The engine does not treat a call as stalled before its limit
+   * has passed.
    */
   readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
 

@@ -43,7 +43,7 @@ export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    // report an invalid list item as a fault of the list
+    // report an invalid list item as a fault in the list
     const path = issue.path.filter((part) => typeof part === 'string');
     const paths = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...path, key]) : [path];
     for (const each of paths) {

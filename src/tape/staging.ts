@@ -78,8 +78,8 @@ export interface RetainedFile {
 }
 
 /**
- * A file's version, which the first read records in an empty object from the caller. Later reads fail if the version
- * has changed. If the library cannot identify versions, the object stays empty.
+ * A file's version. The caller passes an empty object, in which the first read records the version. Later reads fail if
+ * the version has changed. If the library cannot identify versions, the object stays empty.
  */
 export interface ReadVersion {
   tag?: string | undefined;

@@ -31,7 +31,10 @@ export function formatSpanEnd(at: number, lengthMs: number): string {
   return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
 }
 
-/** Each unit of time, with its length in seconds and the largest number that the dashboard shows in this unit. */
+/**
+ * Units of time, each with its length in seconds, and the number at which the dashboard changes to the next larger
+ * unit.
+ */
 const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['second', 1, 60],
   ['minute', 60, 60],

@@ -20,7 +20,10 @@ interface ReceivedProgress {
 
 interface Watched {
   unsubscribe(): void;
-  /** Time at which the subscription ended: either the request ended, or the gateway rejected the subscription. */
+  /**
+   * Time at which the request ended, or the gateway rejected the subscription; undefined while progress events can
+   * arrive.
+   */
   endedAt: number | undefined;
 }
 

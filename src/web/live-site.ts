@@ -25,7 +25,7 @@ export function useSiteQuery<Data, Variables extends AnyVariables>(
 }
 
 /**
- * Calls `again` when a request that the user is allowed to see is created, changes or ends.
+ * Calls `again` after each change to the requests that the user is allowed to see, including new requests.
  * @param id id of the only request to watch; by default, watches all requests
  */
 export function useRequestChanges(again: () => void, id?: number): void {

@@ -3,7 +3,7 @@ export const describeNoMatch = (text: string): string =>
   `no file in the catalogue has a path that contains ${JSON.stringify(text)} ${describeMatching(text)}`;
 
 /**
- * Describes which paths a search text matches, in case the user mistyped the text.
+ * Tells the user how the search compares the text with paths, for example that the search is case-sensitive.
  * @param text the text as the user typed it
  */
 export function describeMatching(text: string): string {

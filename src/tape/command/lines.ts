@@ -86,7 +86,7 @@ function readId(id: unknown): string {
   return id;
 }
 
-/** RFC 3339. */
+/** Matches a time in the format of RFC 3339. */
 const TIME = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
 
 function readUntil(path: string, until: unknown): Date | null {

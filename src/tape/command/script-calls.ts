@@ -33,7 +33,7 @@ interface Call {
 
 /**
  * Stops the script when the signal aborts.
- * @returns a function that removes the listener
+ * @returns a function that stops listening to the signal
  */
 function stopWith(script: Script, signal: AbortSignal): () => void {
   if (signal.aborted) script.stop(signal.reason);
@@ -130,7 +130,10 @@ const NOT_READY = 107;
 const VOLUME = 108;
 const DRIVE = 109;
 
-/** Matches a line on standard error with the number of seconds until a retry. Error messages omit the line. */
+/**
+ * Matches the line on standard error with which a script requests a retry after some seconds. Error messages omit this
+ * line.
+ */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
 const MAX_SAID = 1000;

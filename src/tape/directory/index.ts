@@ -112,7 +112,10 @@ function nameOf(position: bigint): string {
   return String(position).padStart(8, '0');
 }
 
-/** Returns whether the name `a` is later than the name `b`. Pads the numbers at the ends of the names with zeros. */
+/**
+ * Returns whether the name `a` sorts after the name `b`. A longer name sorts after a shorter name, so `A10` follows
+ * `A9`.
+ */
 const isLater = (a: string, b: string): boolean => (a.length === b.length ? a > b : a.length > b.length);
 
 const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
@@ -157,7 +160,7 @@ function readFile(
   });
 }
 
-/** Reports that the source of the bytes to write is unreadable. */
+/** Reports that the bytes to be written to the library could not be read from their source. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -292,7 +295,7 @@ class LibraryDirectory {
   private async make(): Promise<void> {
     const first = await mkdir(this.root, { recursive: true, mode: OWN_DIRECTORY });
     if (await this.isEmpty()) {
-      // do not follow a link or wait at a pipe, because another process might have created one with this name
+      // do not follow a link or block on a pipe, because another process might have created one with this name
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());

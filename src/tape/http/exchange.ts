@@ -62,8 +62,8 @@ interface PoolOptions {
 }
 
 /**
- * Connection pools, keyed by origin. This module does not use undici's `Agent`, because a late close of a connection in
- * an old pool can make an `Agent` drop a new pool.
+ * Connection pools, keyed by origin. This module does not use undici's `Agent`, because an `Agent` can drop a new pool
+ * when a connection in an old pool closes late.
  */
 export class Pools {
   readonly limits: TimeLimits;
@@ -155,7 +155,7 @@ export async function discard(answer: Answer, signal: AbortSignal): Promise<void
 
 /**
  * Returns a response body as text.
- * @throws LibraryError if the body is longer than `maxBytes`; the errors of `Answer.read`
+ * @throws LibraryError if the body is longer than `maxBytes`; the same errors as `Answer.read`
  */
 export async function readText(answer: Answer, maxBytes: number): Promise<string> {
   const chunks: Buffer[] = [];

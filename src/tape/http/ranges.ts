@@ -198,7 +198,7 @@ function readExtent({ response, name }: Reply, from: bigint): Extent {
 
 /**
  * Preferred digests. Grid storage systems usually store an Adler-32 checksum. To compute another digest, they might
- * have to read the file.
+ * have to read the whole file.
  */
 const WANTED_DIGESTS = {
   'want-repr-digest': 'adler=10, sha-256=5, md5=1',
@@ -221,7 +221,7 @@ const NAMES = new Map<string, Algorithm>([
 
 interface Digest {
   algorithm: Algorithm;
-  /** Lower-case hexadecimal. */
+  /** The digest in lower-case hexadecimal. */
   value: string;
 }
 

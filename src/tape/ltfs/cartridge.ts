@@ -49,7 +49,7 @@ export class LtfsVolume implements ListableVolume {
   private readonly settings: LtfsSettings;
   private readonly inUse: HeldLock;
   /**
-   * Path of the cartridge's directory that the setting `root` names. `base` is the same path with symbolic links
+   * Path of the directory on the cartridge that the setting `root` names. `base` is the same path with symbolic links
    * resolved.
    */
   private readonly top: string;

@@ -53,7 +53,7 @@ export class Changer {
   }
 
   /**
-   * Moves the cartridge in a drive to a slot. Retries failed moves until a time limit. Does nothing if the drive is
+   * Moves the cartridge from a drive to a slot. Retries failed moves until a time limit. Does nothing if the drive is
    * empty.
    * @param element the drive's number in the changer; the drive can belong to another library
    * @throws DriveError if the cartridge stays in the drive
@@ -176,8 +176,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a free slot for the cartridge in a drive, preferably its previous slot. Does not choose a port, unless the
- * port is the previous slot, because operators need the ports.
+ * Returns a free slot for the cartridge that is in a drive, preferably the cartridge's previous slot. Does not choose a
+ * port, unless the port is the previous slot, because operators need the ports.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

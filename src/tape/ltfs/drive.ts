@@ -156,7 +156,7 @@ export class Drive {
         ltfs.close();
       }
     } catch (error) {
-      // an error of the other drive must not count against this drive
+      // an error on the other drive must not count against this drive
       if (!(error instanceof DriveError)) throw error;
       throw new VolumeError(
         'TRANSIENT',

@@ -5,8 +5,8 @@ import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
 /**
- * Placeholders that must be complete arguments of a command. Their values come from the catalogue or the cartridge, and
- * Tapegate trusts neither of these.
+ * Placeholders, each of which must be a whole argument of a command. Their values come from the catalogue or the
+ * cartridge, and Tapegate trusts neither of these.
  */
 const WHOLE = ['volume', 'file'];
 

@@ -207,7 +207,7 @@ async function checkRestored(
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // return an error: S3 has no copy, but would reject another restore request too
+  // return an error and not `forgotten`, because S3 would also reject the next restore request
   const error = new TapeError(
     'TRANSIENT',
     `${what}: S3 rejects the restore request as unnecessary, although S3 has no restored copy`,

@@ -184,7 +184,7 @@ const MAX_KEY_BYTES = 1024;
 
 /**
  * Converts a catalogue path to an object key.
- * @param prefixes the settings' prefixes, from the longest path to the shortest
+ * @param prefixes the prefixes from the settings, from the longest path to the shortest
  * @throws TapeError PERMANENT if no prefix matches the path, or if the key is invalid
  */
 export function keyOf(path: string, prefixes: readonly Prefix[]): string {

@@ -201,7 +201,7 @@ function conditionOf(etag: string | undefined): { IfMatch?: string } {
 
 interface Expected {
   algorithm: Algorithm;
-  /** Base64. */
+  /** The checksum in base64. */
   value: string;
 }
 

@@ -35,10 +35,7 @@ class WlcgLibrary implements StagingLibrary {
   private readonly settings: WlcgSettings;
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
-  /**
-   * Time, as measured by `performance.now()`, until which the library does not check files immediately after a stage
-   * request.
-   */
+  /** Time at which the library resumes its immediate checks after stage requests, measured by `performance.now()`. */
   private nextPollAt = 0;
 
   constructor(settings: WlcgSettings, env: Site['env']) {

@@ -16,7 +16,7 @@ const names: Record<RequestFileState, string> = {
   RELEASED: 'Released',
 };
 
-/** Names of the files' states in a request that has ended and no longer keeps its files on disk. */
+/** Names of file states in a request that has ended and no longer keeps its files on disk. */
 const namesAfterEnd: Record<RequestFileState, string> = { ...names, ON_DISK: 'Was on disk', WAITING: 'Not restored' };
 
 interface RequestFilesProps {

@@ -4,10 +4,10 @@ import type { CreateRequestInput } from '../../generated/web-operations';
 /** The options of a new request, as the user typed them. */
 export interface Options {
   label: string;
-  /** Days until the retention date; empty for the default. */
+  /** Days until the retention date; empty to use the default. */
   days: string;
   isMailed: boolean;
-  /** Email address; empty for the address of the quota. */
+  /** Email address; empty to use the quota's address. */
   address: string;
 }
 

@@ -52,7 +52,7 @@ export function SiteList<Data, Node>({
 
 interface SitePage<Data, Node> extends Pick<SiteListProps<Data, Node>, 'title' | 'list' | 'columns' | 'keyOf'> {
   document: TypedDocumentNode<Data, { first: number; after?: string | null | undefined }>;
-  /** Parts of the site whose changes reload the list. */
+  /** Parts of the site that the list shows. The list reloads when one of these parts changes. */
   parts: SitePart[];
 }
 

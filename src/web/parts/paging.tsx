@@ -9,7 +9,7 @@ export interface Paging {
   after: string | undefined;
   next(endCursor: string | null): void;
   back(): void;
-  /** Returns to the first page after the list has changed. */
+  /** Shows the first page again. Called when the list's filters change. */
   restart(): void;
   isFirst: boolean;
 }

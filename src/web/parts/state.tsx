@@ -1,4 +1,4 @@
-/** Defines how the dashboard names the states of requests and the stages of files. */
+/** Names for the states of requests (such as `Queued`) and of files (such as `On tape`) in the dashboard. */
 
 import { countMissing, type RequestedFiles } from '../../core/text/requested-files.js';
 import type { RequestState, Stage } from '../../generated/web-operations';
