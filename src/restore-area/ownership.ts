@@ -201,7 +201,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    // a disk that this process cannot see, for which an engine on another host has recorded another owner
+    // this process cannot see this disk, but an engine on another host has recorded that the disk has another owner
     const unseenDisk = unseen.find(({ isDisk }) => isDisk);
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.location, location);
@@ -225,7 +225,7 @@ export class Ownership {
 
   /**
    * Makes engines wait after this Tapegate has taken a directory from another Tapegate, because the other Tapegate
-   * might use the directory until its next check.
+   * might use the directory until the other Tapegate's next check.
    * @returns why engines must still wait; undefined if they need not wait
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {

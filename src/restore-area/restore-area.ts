@@ -78,7 +78,7 @@ function justRemoved(path: string): Error {
 /**
  * Opens the directory of a copy, and calls `use` with the path of the copy.
  * @param use receives a path through the open directory; the copy itself might be missing
- * @throws Error with code ENOENT if the directory is missing; the other errors of `openExisting`
+ * @throws Error with code ENOENT if the directory is missing; the other errors from `openExisting`
  */
 export async function withCopy<T>(
   location: CopyLocation,
@@ -122,7 +122,7 @@ export function ignoreReplaced(error: unknown): undefined {
   if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
 }
 
-/** @throws Error with code ENOENT if the directory is missing; the other errors of `openExisting` */
+/** @throws Error with code ENOENT if the directory is missing; the other errors from `openExisting` */
 export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void> {
   await withDirectory(await rootOf(disk), dir, ({ handle }) => handle.sync());
 }

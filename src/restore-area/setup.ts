@@ -206,7 +206,7 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   return await Promise.all(disks.map(describeDisk));
 }
 
-/** Maximum number of recorded copies that are searched for on a disk without a marker. */
+/** Maximum number of recorded copies to look for on a disk without a marker. */
 const MAX_PROOFS = 100;
 
 /**

@@ -3,7 +3,7 @@ import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import type { Strategy } from './simulate.js';
 import { type Arrival, createRandom } from './workload.js';
 
-/** Reads files in the order of the requests, and mounts another volume whenever the next file needs it. */
+/** Reads files in the order of the requests, and mounts another volume whenever the next file is on another volume. */
 export function createArrivalOrder(): Strategy {
   const queue: Arrival[] = [];
   return {

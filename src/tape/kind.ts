@@ -152,7 +152,7 @@ export const webUrl = () =>
     return z.NEVER;
   });
 
-/** Shortest and longest wait for a file, in seconds. */
+/** Shortest and longest expected wait for a requested file, in seconds. */
 export interface Wait {
   least: number;
   most: number;
@@ -174,7 +174,7 @@ export const waitSettings = {
 };
 
 /**
- * Returns the wait from `waitSettings`, converted from minutes to seconds.
+ * Returns the expected wait according to the settings in `waitSettings`, converted from minutes to seconds.
  * @param usual the wait if both settings are missing
  */
 export function readWait(

@@ -40,7 +40,7 @@ interface Found {
 
 const BLOCKS_AT_ONCE = 8;
 
-/** Error codes that calls on a FUSE file system return after its process has died. */
+/** Error codes which show that the process behind a FUSE file system has died. */
 const GONE = ['ENOTCONN', 'ECONNABORTED', 'ESTALE', 'ENODEV', 'ENXIO'];
 
 export class LtfsVolume implements ListableVolume {

@@ -17,7 +17,10 @@ const MAX_OUTPUT = 4 * 1024 * 1024;
 /** Milliseconds from SIGTERM to SIGKILL. */
 const KILL_MS = 10_000;
 
-/** Maximum time to wait for the end of an exited command's output, which a background process might keep open. */
+/**
+ * Maximum time to wait until the output of an exited command is closed, because a background process might keep it
+ * open.
+ */
 const CLOSE_MS = 2000;
 
 export class CommandFailure extends Error {

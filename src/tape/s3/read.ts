@@ -112,7 +112,7 @@ class ObjectRead {
   /**
    * Requests the first part of the object. Requests a small object without a range, because a response to a range
    * request does not contain the checksum.
-   * @returns the response; undefined if the object contains no bytes from the offset `from` on
+   * @returns the response; undefined if the object ends at or before the offset `from`
    */
   private async askFirst(): Promise<GetObjectCommandOutput | undefined> {
     const { key, from, size, version } = this.wanted;

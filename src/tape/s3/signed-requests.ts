@@ -161,7 +161,7 @@ const MAX_FILE_BYTES = 1024 * 1024;
 
 /**
  * Reads a profile's static keys from a file that only its owner can read. Does not use the SDK's own function, because
- * this function also runs the profile's `credential_process` and assumes roles, without a time limit.
+ * the SDK's function also runs the profile's `credential_process` and assumes roles, without a time limit.
  */
 async function readProfile(file: string, profile: string): Promise<S3Credentials> {
   try {
