@@ -186,7 +186,7 @@ async function countTaken(
       const gateway = gateways[n % gateways.length] as Gateway;
       if (n % 4 < 2) return (await create(gateway, { quota: 'alice', pattern, files })).__typename;
       const { status, text } = await post(gateway, { quota: 'alice', patterns: pattern, files });
-      return status === 200 ? 'Request' : status === 403 && / at once \(/.test(text) ? 'LimitReached' : text;
+      return status === 200 ? 'Request' : status === 403 && / at a time is \d+ \(/.test(text) ? 'LimitReached' : text;
     }),
   );
   expect(ends.filter((end) => end !== 'Request' && end !== 'LimitReached')).toEqual([]);

@@ -276,7 +276,7 @@ test('a library with names for some directories only accepts no rename to others
   await addLibrary(app.ctx, { name: 'deep', kind: 's3', settings: { ...place, prefixes: ['/deep/=', '/e/='] } });
   await addFiles(app.ctx, [{ path: '/deep/1', volume: 'DEEP1', library: 'deep' }]);
   expect((await rename('/deep/1', '/other/1', { inLibrary: true })).message).toBe(
-    'to must be below a prefix of library deep ("/deep/", "/e/"), but "/other/1" is not',
+    'to must be below a prefix of library deep ("/deep/", "/e/"), but the new path "/other/1" is not',
   );
   const set = (prefixes: string[]) => setLibrary(app.ctx, { name: 'deep', settings: { prefixes } });
   await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is not below "/e/"');

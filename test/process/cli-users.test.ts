@@ -362,7 +362,7 @@ test('request --watch ends with 3 if a file has failed, and reports what is on d
   const fault = [
     `tapegate: request ${id} is partial: 1 of 2 files failed`,
     '  /partly/bad: worn out',
-    `"tapegate show ${id}" lists them, "tapegate retry ${id}" retries them\n`,
+    `"tapegate show ${id}" lists the failed files, "tapegate retry ${id}" retries them\n`,
   ].join('\n');
   const again = await run('watch', id);
   expect([again.code, again.stderr.endsWith(fault)]).toEqual([3, true]);

@@ -71,7 +71,7 @@ test('a wrong checksum is reported with both values and retried a few times, and
   await query('UPDATE verification SET attempts = 2, not_before = NULL');
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['verify', '/wrong'], { env });
-  expect(stdout).toMatch(/^\/wrong\/1 +WRONG +1 +2 +none +the tape copy is sha256:/m);
+  expect(stdout).toMatch(/^\/wrong\/1 +WRONG +1 +2 +none +the checksum of the tape copy is sha256:/m);
   library.onRead = read;
   expect(await runCli(['verify', '/wrong', '--again'], { env })).toMatchObject({
     stdout: '1 file will be verified again\n',

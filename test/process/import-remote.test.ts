@@ -183,7 +183,7 @@ test('a file with bad rows is answered with their lines while it is still being 
   const { error, faults } = body as { error: string; faults: string[] };
   expect(faults).toHaveLength(20);
   expect(faults[0]).toBe('line 2: size must be a whole number of bytes, not "many"');
-  expect(error).toMatch(/^nothing was imported:\n {2}line 2: .*\n[\s\S]*only the first 20 are listed\)$/);
+  expect(error).toMatch(/^nothing was imported:\n {2}line 2: .*\n[\s\S]*only the first 20 errors are listed\)$/);
 });
 
 test('a client that disconnects in the middle stores nothing, and the next import is accepted', async () => {

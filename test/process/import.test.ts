@@ -271,7 +271,7 @@ test.each<[string, string | Uint8Array, string | RegExp]>([
   [
     'more bad rows',
     ['path,size', ...faults, '/good,1'].join('\n'),
-    /line 21: .*\n {2}… \(only the first 20 are listed\)$/,
+    /line 21: .*\n {2}… \(only the first 20 errors are listed\)$/,
   ],
 ])('an import with %s is refused and stores nothing', async (_what, input, message) => {
   const before = await readAll();

@@ -274,7 +274,7 @@ test('a library with files is not removed, and one without is removed with its d
     result: {
       __typename: 'InUse',
       message: expect.stringMatching(
-        /^library "east" contains \d+ files of \d+ bytes on \d+ volumes, and has 0 recalls: /,
+        /^library "east" contains \d+ files \(\d+ bytes in total\) on \d+ volumes, and has 0 recalls: /,
       ),
     },
   });

@@ -375,7 +375,7 @@ test('a library is not removed before its files are released, even if they are i
 test('a library that is gone is removed by force, which reports and audits files that may stay there', async () => {
   await askFor(['/a/000']);
   expect(await force()).toMatchObject({
-    result: { message: expect.stringContaining('contains 1 file of 1000 bytes') },
+    result: { message: expect.stringContaining('contains 1 file (1000 bytes in total)') },
   });
   await failRelease();
   const [row] = await readStaging(app.ctx);

@@ -73,7 +73,7 @@ describe('a site with one engine', () => {
         writeFileSync(ownerFile(), ''); // written repeatedly, because the engine may be replacing the record
         return (await readFence(site.app))?.includes('is damaged');
       });
-      expect((await planTakeover(site.app.ctx)).reason).toContain('remove it');
+      expect((await planTakeover(site.app.ctx)).reason).toContain('remove the record');
       rmSync(ownerFile());
       watching.returnMs = 0;
       await waitFor('the end of the fence', isOwned);

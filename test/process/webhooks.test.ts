@@ -290,7 +290,7 @@ test('a webhook that fails for five days by a plausible clock is disabled, and i
   await waitForWebhook(webhook.id, ({ disabledAt }) => disabledAt !== null);
   expect((await messagesOf(webhook.id))[0]).toMatchObject({ state: 'GIVEN_UP', attempts: 11 });
   expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
-    disabledReason: 'disabled after 5 days: the receiver answered 500',
+    disabledReason: 'disabled after 5 days of failed deliveries: the receiver answered 500',
     failures: 11,
   });
   receiver.answer = (_message, response) => response.writeHead(200).end();

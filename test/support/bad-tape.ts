@@ -40,7 +40,7 @@ const stages: BadTape[] = [
   stage('a file without a path', /^files\[1\]\.path must be a string, not missing$/, [{ path: '/a' }, {}]),
   stage('a path that is null', /^files\[0\]\.path must be a string, not null$/, [{ path: null }]),
   stage('a path that is a number', /^files\[0\]\.path must be a string, not a number$/, [{ path: 5 }]),
-  stage('a path that is a list', /^files\[0\]\.path must be a string, not an array of 0$/, [{ path: [] }]),
+  stage('a path that is a list', /^files\[0\]\.path must be a string, not an array of 0 elements$/, [{ path: [] }]),
   stage('an empty path', /^files\[0\]\.path must not be empty$/, [{ path: '' }]),
   stage('a path with NUL', /^files\[0\]\.path must be Unicode text without NUL characters, not /, [{ path: '/a/\0' }]),
   bad('half a character', /^files\[0\]\.path must be Unicode text without NUL characters, not /, {

@@ -42,7 +42,7 @@ const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
   HOST, PORT                       address of the gateway (default: 127.0.0.1, 8080)
   TAPEGATE_AUTH                    authentication: token, oidc, proxy, certificate, legacy, open
-  TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  URL of the gateway for users, and further host names
+  TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  address of the gateway for users, and further host names
   TAPEGATE_TLS_CERT, TAPEGATE_TLS_KEY          certificate and key files for https
   DATABASE_URL, DATA_DIR           PostgreSQL server, or directory of an embedded one (default: ./data)
   DEMO, ENGINE                     set to "off" to start without a demo archive, or without an engine
