@@ -294,7 +294,7 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
 type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
 /**
- * Rejects the removal of a library that still stages files. Ignores files in the state KEPT, because the tape system
+ * Rejects the removal of a library that is still staging files. Ignores files in the state KEPT, because the tape system
  * removes those files without a release request.
  * @throws InUseError
  */

@@ -37,8 +37,8 @@ const SLICE_FRACTION = 10;
 const MAX_SLICES = 50;
 
 /**
- * If more than this fraction of the library's depth is used, a run requests no files, so that a later stage request can
- * be larger.
+ * Maximum fraction of the library's depth (files and bytes in outstanding stage requests) at which a run requests more
+ * files. Above this fraction, the run waits for more room, so that its next stage request is larger.
  */
 const FULL_FRACTION = 0.9;
 

@@ -18,7 +18,7 @@ export function toOriginForm(req: IncomingMessage): void {
 }
 
 /**
- * Removes the path prefix under which users reach the gateway, if a proxy has not removed the prefix yet.
+ * Removes the path prefix under which users reach the gateway, unless a proxy has already removed the prefix.
  * @param prefix the path prefix, such as `/tapes`; can be empty
  */
 export function dropPrefix(req: IncomingMessage, prefix: string): void {

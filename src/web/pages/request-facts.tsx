@@ -116,7 +116,7 @@ export function ExcludedPaths({ request }: { request: ShownRequest }) {
   return (
     <section aria-labelledby="left-out">
       <h2 id="left-out">
-        {isOver(request.state) ? 'Paths that were never in the request' : 'Paths not yet in the request'}
+        {isOver(request.state) ? 'Requested paths that could not be added' : 'Paths not yet in the request'}
       </h2>
       <ul>
         {paths.map(({ path, reason }) => (
