@@ -67,7 +67,7 @@ export interface Database {
 
 export interface DatabaseOptions {
   log: FailureLog;
-  /** Milliseconds without an answer after which the database counts as lost. Default 10,000. */
+  /** Milliseconds without an answer after which the database counts as unreachable. Default 10,000. */
   lostMs?: number;
   /** Time limit for a statement, in milliseconds. Default 300,000. */
   statementMs?: number;
@@ -134,8 +134,8 @@ function hostsOf(config: pg.ClientConfig): DatabaseHosts {
 }
 
 /**
- * Opens the pools. Each connection is opened on demand. While the database is lost, every query and every wait for a
- * connection fails with an `UnavailableError`.
+ * Opens the pools. Each connection is opened on demand. While the database is unreachable, every query and every wait
+ * for a connection fails with an `UnavailableError`.
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
   const hosts = hostsOf({

@@ -16,7 +16,7 @@ interface PulseOptions {
   line: Line;
   clock: DatabaseClock;
   log: FailureLog;
-  /** Milliseconds without an answer after which the database counts as lost. Must be shorter than a lease. */
+  /** Milliseconds without an answer after which the database counts as unreachable. Must be shorter than a lease. */
   lostMs?: number;
 }
 

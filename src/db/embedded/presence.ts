@@ -22,7 +22,7 @@ export function requireCluster(dataDir: string): void {
 }
 
 /**
- * @param where.name the database's name in error messages, without a password
+ * @param where.name text that names the database in error messages: its address without a password, or its directory
  * @param where.remedy the command that creates the database
  * @param mayBeEmpty whether to accept a database without Tapegate's tables
  * @throws NoDatabaseError if the database is missing

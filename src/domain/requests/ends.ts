@@ -103,7 +103,7 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
 interface ReleaseFilesInput {
   id: number;
   paths?: readonly string[] | null | undefined;
-  /** Text that the logical paths of the files to release must contain. Case-sensitive, without wildcards. */
+  /** Releases only files whose logical path contains this text. Case-sensitive, without wildcards. */
   match?: string | null | undefined;
 }
 

@@ -210,7 +210,7 @@ export async function recordVolumeFailure(
     await suspendFailing(ctx, { kind: 'VOLUME', name: volume }, { problem: suspensionReason });
   else if (thrown instanceof LibraryError) {
     ctx.log.error({ drive: lease.driveName }, error);
-    lease.hasRead = false; // the end of this visit must not clear the library's problem
+    lease.hasRead = false; // keep the recorded problem of the library when the drive finishes with this volume
     if (notBefore !== undefined && !(await isReadElsewhere(ctx, lease)))
       await recordLibraryFailure(ctx, lease.libraryId, { problem: error, until: notBefore });
   }
