@@ -88,8 +88,8 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
 interface InnerPages<Row> {
   descending?: boolean;
   /**
-   * Reads one page for each parent object with a single SQL statement. Pages are combined in one statement only if they
-   * have the same `read` function.
+   * Reads one page for each of the parent objects, with one SQL statement for all pages. Pages are combined in one
+   * statement only if they have the same `read` function.
    */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
 }

@@ -286,7 +286,7 @@ const PriceType = builder.objectRef<Price>('Price').implement({
 
 const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').implement({
   description:
-    "The amount of money that a library charges for a request, according to the library's settings. Files on the library's disk and files already requested from the library are free.",
+    "The amount of money that a library charges for a request, according to the library's settings. Files that are on the library's disk, or already requested from the library, cost nothing.",
   fields: (t) => ({
     library: t.exposeString('library', { description: "The library's name." }),
     files: t.exposeInt('files', { description: 'The number of files to request from the library.' }),

@@ -1,6 +1,6 @@
 /**
- * Logs in at an identity provider as a public client, without a client secret. Implements metadata (RFC 8414, OpenID
- * Connect Discovery), device login (RFC 8628), refresh (RFC 6749, 6) and revocation (RFC 7009).
+ * Logs in at an identity provider as a public client, without a client secret. Implements discovery (RFC 8414,
+ * OpenID Connect Discovery), device login (RFC 8628), token refresh (RFC 6749, section 6) and revocation (RFC 7009).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AuthorizationServer, DeviceAuthorizationResponse, TokenEndpointResponse } from 'oauth4webapi';

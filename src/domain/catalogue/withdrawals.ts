@@ -61,8 +61,8 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 }
 
 /**
- * Reinstates withdrawn files. A reinstated file joins requests that list its path as unresolved, or have a matching
- * pattern.
+ * Reinstates withdrawn files. A reinstated file is added to requests that list its path as unresolved, or have a
+ * matching pattern.
  * @throws InvalidInputError, NotFoundError
  */
 export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {

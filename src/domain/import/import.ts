@@ -1,7 +1,7 @@
 /**
  * Adds new files to the catalogue, and updates files that the catalogue already contains, in one transaction. In the
- * same transaction, imported files join live requests. A file joins each request that lists the file's path as
- * unresolved, and each request with a matching pattern.
+ * same transaction, adds each imported file to the live requests that list the file's path as unresolved or have a
+ * matching pattern.
  */
 
 import { codeOf } from '../../core/errors.js';

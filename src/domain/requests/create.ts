@@ -53,7 +53,7 @@ export interface CreateRequestInput extends LimitsInput {
 
 /**
  * Creates a request, and charges its quota for the files that are in the catalogue. Files that are later added to the
- * catalogue join the request if its limits and the quota allow it.
+ * catalogue are added to the request if its limits and the quota allow it.
  * @returns the request's id
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is
  *   stored

@@ -109,8 +109,8 @@ interface ReleaseFilesInput {
 
 /**
  * Releases a request's files and unresolved paths, in any state. If the caller gives a substring of the path, also
- * releases excluded files whose paths are not recorded. Released files never join the request again, even if the
- * request is revived. Releasing a file again has no effect.
+ * releases excluded files whose paths are not recorded. Released files are never added to the request again, even if
+ * the request is revived. Releasing a file again has no effect.
  * @param how.mayHaveEnded whether to accept an ended request. The files of an ended request are already released
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
  *   an error, the request is unchanged

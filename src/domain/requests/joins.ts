@@ -1,7 +1,7 @@
 /**
  * Adds files to existing requests, and charges the requests' quotas. A file that exceeds a limit of the request, or
- * does not fit into the quota, is recorded as excluded. A released file never joins the request again. All functions
- * run under the catalogue lock, so that they do not miss files of a concurrent import.
+ * does not fit into the quota, is recorded as excluded. A released file is never added to the request again. All
+ * functions run under the catalogue lock, so that they do not miss files of a concurrent import.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -24,8 +24,8 @@ import { settleRequestFiles } from './request-files.js';
 
 /**
  * Adds files to live requests whose unresolved paths include the files' paths. If the files are new (`isNew`), also
- * adds the files to requests whose pattern matches. Files join a request in path order until a file exceeds a limit or
- * does not fit into the quota.
+ * adds the files to requests whose pattern matches. Files are added to a request in path order until a file exceeds a
+ * limit or does not fit into the quota.
  * @param files a query that returns the files' ids
  * @param options.which SQL condition that selects requests (`r`)
  */

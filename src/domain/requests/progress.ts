@@ -19,7 +19,7 @@ const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
  * A live request's state, derived from its counts. A request without pending files counts as finished until more files
- * join the request.
+ * are added to the request.
  */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END

@@ -79,7 +79,7 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 
 /**
  * Updates a request in one transaction.
- * @param how.joins whether files might join the request. If true, the transaction first locks the catalogue
+ * @param how.joins whether files might be added to the request. If true, the transaction first locks the catalogue
  * @returns false, without any change, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
@@ -117,7 +117,7 @@ async function tryUpdate(
 /**
  * Returns the SQL assignments that set a request's path rules. If the caller revives the request or changes its limits,
  * the caller's path rules replace the request's rules. If the caller only changes the retention, the path rules of the
- * request's creator still apply. A caller without path rules never changes the request's rules.
+ * request's creator still apply. If the caller has no path rules, the request keeps its rules.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
@@ -163,7 +163,7 @@ function checkUpdate(input: UpdateRequestInput) {
 
 /**
  * Revives a request. Fails if the quota has no room for the files that the request contained when it ended. Further
- * matching files join the request if they fit. Released files never join the request again.
+ * matching files are added to the request if they fit. Released files are never added to the request again.
  */
 async function reviveRequest(
   ctx: Context,

@@ -183,8 +183,9 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Returns whether a file with a different inode might be the copy. All inodes on a disk, including the marker's inode,
- * change if the file system is copied or renumbers its inodes. The caller must compare the bytes.
+ * Returns whether a file might still be the copy although its inode differs from the recorded inode. All inodes on a
+ * disk, including the marker's inode, change if the file system is copied or renumbers its inodes. The caller must
+ * compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;
