@@ -232,7 +232,10 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
   description: 'Input of `updateRequest`. Omitted fields stay unchanged.',
   fields: (t) => ({
     id: t.int({ required: true, description: "The request's `requestId`." }),
-    quota: t.string({ description: "If given, the mutation fails unless the request belongs to this user's quota." }),
+    quota: t.string({
+      description:
+        'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
+    }),
     retention: t.field(
       time('The new expiry time. A time in the past ends the request. A time in the future revives an ended request.'),
     ),
@@ -419,7 +422,10 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
   description: 'Input of `retryRequest`.',
   fields: (t) => ({
     id: t.int({ required: true, description: "The request's `requestId`." }),
-    quota: t.string({ description: "If given, the mutation fails unless the request belongs to this user's quota." }),
+    quota: t.string({
+      description:
+        'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
+    }),
   }),
 });
 

@@ -85,8 +85,8 @@ function explainNoTls(mode: string, cause: unknown): Error {
 }
 
 /**
- * Returns whether an error concerns encryption. Code `28000` means that pg_hba.conf has no entry for encrypted, or for
- * unencrypted, connections.
+ * Returns whether an error concerns encryption. Code `28000` can mean that pg_hba.conf has no entry
+ * for this kind of connection, encrypted or unencrypted.
  */
 function isOfEncryption(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -80,7 +80,7 @@ export interface WritableLibrary extends DriveLibrary {
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
   /**
-   * Writes a file to a volume, and creates a missing volume.
+   * Writes a file to a volume, and creates the volume if it does not exist.
    *
    * When the promise resolves, the file is durable, unless the library has a method `sync`. If the promise rejects, the
    * file is not created. The caller must not reuse the memory of a chunk before the library requests the next chunk.

@@ -371,7 +371,7 @@ const importText = async (...rows: string[]) => {
 test('new files at A and R are on tape, as import reports, and are recalled', async () => {
   for (const position of [1n, 2n]) putOnTape(library, versionOf('OTHER', position, older));
   expect(await importText('/other/r,1000,R,OTHER,1', '/other/a,1000,A,OTHER,2')).toBe(
-    '2 files added, 0 updated\n2 new files listed in stage A or R: added in stage T, because the restore area contains no copy\n',
+    '2 files added, 0 updated\n2 new files added in stage T instead of A or R, because the restore area contains no copy\n',
   );
   await complete(await ask('/other/r', '/other/a'));
   for (const file of ['/other/r', '/other/a']) expect(readRestored(app, file)).toEqual(older);

@@ -177,7 +177,7 @@ function printImport(
   }
   if (addedWithoutCopy > 0) {
     printLine(
-      `${plural(addedWithoutCopy, 'new file')} listed in stage A or R: added in stage T, because the restore area contains no copy`,
+      `${plural(addedWithoutCopy, 'new file')} added in stage T instead of A or R, because the restore area contains no copy`,
     );
   }
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`skipped: ${count} ${kind}`);

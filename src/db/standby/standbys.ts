@@ -161,8 +161,8 @@ export interface Position {
 }
 
 /**
- * Reads the primary's position. The flush position includes all commits, because commits are flushed
- * (db/session-settings.ts).
+ * Reads the primary's position. The flush position includes all commits, because a commit returns only
+ * after its WAL is flushed (`synchronous_commit`, see db/session-settings.ts).
  */
 const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int AS timeline,
