@@ -88,7 +88,7 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     filesWaiting: t.exposeInt(
       'filesWaiting',
       nullable(
-        'The number of waiting files, measured once per period of five minutes. For a period of an hour, the mean of the measured numbers. Null if unknown.',
+        'The number of waiting files, measured once per period of five minutes. If the period is an hour, this is the mean of the numbers measured in that hour. Null if unknown.',
       ),
     ),
     oldestSeconds: t.exposeFloat(
@@ -100,7 +100,7 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     drivesInUse: t.exposeFloat(
       'drivesInUse',
       nullable(
-        'The number of drives with a mounted volume, measured once per period of five minutes. For a period of an hour, the mean of the measured numbers. Null if unknown.',
+        'The number of drives with a mounted volume, measured once per period of five minutes. If the period is an hour, this is the mean of the numbers measured in that hour. Null if unknown.',
       ),
     ),
     drives: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),

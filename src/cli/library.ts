@@ -121,7 +121,7 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
 }
 
 const SECRETS = `
-Programs and secrets are files in TAPEGATE_LIBRARY_DIR on hosts with engines.
+Put the programs and secrets that a library uses into TAPEGATE_LIBRARY_DIR, on each host with an engine.
 Settings contain the names of these files: --set 'read=["tape-read"]', --set
 tokenFile=site.token. docs/operators/libraries/README.md describes the settings.`;
 

@@ -32,7 +32,7 @@ export const defaultSettings: readonly SessionSetting[] = settings(
  * skipped.
  */
 export const requiredSettings: readonly SessionSetting[] = [
-  ...settings('Locks, not retries, order concurrent writes. Statements must see earlier commits.', {
+  ...settings('Tapegate uses locks, not retries, to order concurrent writes. Statements must see earlier commits.', {
     default_transaction_isolation: 'read committed',
     default_transaction_read_only: 'off',
     default_transaction_deferrable: 'off',

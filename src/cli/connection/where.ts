@@ -31,7 +31,7 @@ export function findSite(): string {
 }
 
 /**
- * Returns the gateway's URL for an operator's command, or LOCAL for this host's database. A database takes precedence
+ * Returns where an operator's command runs: the URL of a gateway, or LOCAL for the database of this host. A database takes precedence
  * over a configured gateway, because a command on the database has all rights.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */

@@ -84,7 +84,7 @@ const MIN_BAR = 5;
 
 /**
  * Returns a progress bar and a text that together fit on one line in the terminal.
- * @param part the completed part, from 0 to 1
+ * @param part the completed fraction, from 0 to 1
  */
 export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {
   const after = ` ${Math.floor(part * 100)}%  ${text}`;
