@@ -1,10 +1,13 @@
 import { addSeconds } from '../core/time.js';
 import { type Sql, sql } from '../db/sql.js';
 
-/** SQL condition that the request `r` is live. A live request keeps its files until it expires or is cancelled. */
+/**
+ * SQL condition that is true if the request `r` is live. A live request keeps its files until it expires or is
+ * cancelled.
+ */
 export const isLive = sql`r.state NOT IN ('EXPIRED', 'CANCELLED')`;
 
-/** SQL condition that the file `f` has a copy in the restore area that was changed outside Tapegate. */
+/** SQL condition that is true if the file `f` has a copy in the restore area that was changed outside Tapegate. */
 export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NOT NULL)`;
 
 export const isOrphan = sql`(f.stage = 'RESTORING'
@@ -30,16 +33,16 @@ export const pathOnTape = sql`coalesce(f.tape_path, f.path)`;
 export const isAtPrimaryPath = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 
 /**
- * SQL condition that the file `f` is not withdrawn. With `IS NOT TRUE`, PostgreSQL estimates that most files match,
- * even without statistics.
+ * SQL condition that is true if the file `f` is not withdrawn. With `IS NOT TRUE`, PostgreSQL estimates that most files
+ * match, even without statistics.
  */
 export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 
 export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
 
 /**
- * SQL condition that the file `f` is withdrawn, and was also purged or is stored only on tape. Requests for the file
- * fail, but a running recall continues.
+ * SQL condition that is true if the file `f` is withdrawn, and was also purged or is stored only on tape. Requests for
+ * the file fail, but a running recall continues.
  */
 export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.purged_at IS NOT NULL))`;
 
@@ -48,16 +51,16 @@ export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' |
 export const isUnrequested = sql`NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id)`;
 
 /**
- * Returns the SQL condition that a live request contains the file. `OFFSET 0` forces lookups by key, regardless of
- * PostgreSQL's estimates.
+ * Returns the SQL condition that is true if a live request contains the file. `OFFSET 0` forces lookups by key,
+ * regardless of PostgreSQL's estimates.
  */
 export const isRequestedByKeys = (fileId: Sql): Sql => sql`EXISTS (
   SELECT FROM (SELECT h.request_id FROM request_file h WHERE h.file_id = ${fileId} AND NOT h.is_ended AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
 /**
- * SQL condition that the recall `c` is not running, for queries that look up recalls by file. If the condition compared
- * the state with WAITING, PostgreSQL would read the queue's whole index for each file.
+ * SQL condition that is true if the recall `c` is not running, for queries that look up recalls by file. If the
+ * condition compared the state with WAITING, PostgreSQL would read the queue's whole index for each file.
  */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
 
@@ -71,15 +74,15 @@ export function isResting(time: string | Sql): Sql {
 export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
 /**
- * Returns the SQL condition that drives of the volume's library find files by path, without a position. PostgreSQL runs
- * the condition's subquery only once, even if a million recalls wait.
+ * Returns the SQL condition that is true if drives of the volume's library find files by path, without a position.
+ * PostgreSQL runs the condition's subquery only once, even if a million recalls wait.
  */
 const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
 
 /**
- * Returns the SQL condition that reading a file on the volume does not need a position. This is true for staging
- * libraries, and for libraries whose drives find files by path.
+ * Returns the SQL condition that is true if reading a file on the volume does not need a position. This is true for
+ * staging libraries, and for libraries whose drives find files by path.
  */
 export const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id
   WHERE o.id = ${volumeId} AND (b.contract = 'STAGING' OR b.kind = ANY(${pathKinds}::text[])))`;
@@ -102,7 +105,10 @@ export function isReadyBy(time: string | Sql): Sql {
   return sql`c.state = 'WAITING' AND ${isReadable} AND (c.not_before IS NULL OR c.not_before <= ${time})`;
 }
 
-/** Returns the SQL condition that Tapegate must still ask the staging library to stage the file of the recall `c`. */
+/**
+ * Returns the SQL condition that is true if Tapegate must still ask the staging library to stage the file of the recall
+ * `c`.
+ */
 export function isUnasked(time: string, libraryId: number): Sql {
   return sql`(c.state = 'WAITING' AND (c.not_before IS NULL OR c.not_before <= ${time}) AND NOT EXISTS (
     SELECT FROM staging s WHERE s.file_id = c.file_id AND s.library_id = ${libraryId} AND s.state <> 'KEPT'))`;
@@ -114,7 +120,7 @@ export function isStagedAt(time: string, libraryId: number): Sql {
       AND (s.ready_until IS NULL OR s.ready_until > ${time}))`;
 }
 
-/** SQL condition that a recall or a verification must still read the file of the staging row `s`. */
+/** SQL condition that is true if a recall or a verification must still read the file of the staging row `s`. */
 export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
   WHERE c.file_id = s.file_id AND v.library_id = s.library_id)
   OR EXISTS (SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN volume v ON v.id = f.volume_id
@@ -129,17 +135,17 @@ export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.qu
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;
 
 /**
- * Returns the SQL condition that a lease has not expired. A lease lasts only seconds. If a lease expires more than 15
- * minutes from now, the clock was set back after the lease began. Such a lease counts as expired.
+ * Returns the SQL condition that is true if a lease has not expired. A lease lasts only seconds. If a lease expires
+ * more than 15 minutes from now, the clock was set back after the lease began. Such a lease counts as expired.
  */
 export function isRunning(until: Sql): Sql {
   return sql`coalesce(${until} BETWEEN ${databaseNow} AND ${databaseNow} + interval '15 minutes', false)`;
 }
 
-/** SQL condition that a live engine has leased the drive `d`. */
+/** SQL condition that is true if a live engine has leased the drive `d`. */
 export const isClaimed = isRunning(sql`d.lease_until`);
 
-/** Returns the SQL condition that the engine `engineId` still holds the drive `d` in the epoch `epoch`. */
+/** Returns the SQL condition that is true if the engine `engineId` still holds the drive `d` in the epoch `epoch`. */
 export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epoch: bigint; engineId: string }): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
@@ -148,8 +154,8 @@ export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epo
 export const FRESH_SECONDS = 60;
 
 /**
- * Returns the SQL condition that another host has recently measured the disk `k`, and found no problem except lack of
- * space.
+ * Returns the SQL condition that is true if another host has recently measured the disk `k`, and found no problem
+ * except lack of space.
  */
 export function isSeenElsewhere(now: string, host: string): Sql {
   return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)

@@ -6,8 +6,8 @@
 import { type Sql, sql } from '../db/sql.js';
 
 /**
- * Returns the SQL condition that the path of the file `f` contains `text`. All searches use `holdsText`, because
- * PostgreSQL uses the trigram index only for conditions on the unmodified column.
+ * Returns the SQL condition that is true if the path of the file `f` contains `text`. All searches use `holdsText`,
+ * because PostgreSQL uses the trigram index only for conditions on the unmodified column.
  */
 export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;

@@ -58,9 +58,9 @@ const FOREIGN_SECONDS = 60;
 const isDisk = sql`EXISTS (SELECT FROM restore_disk k WHERE k.mountpoint = o.path)`;
 
 /**
- * Returns the SQL condition that the directory `o` belongs to another Tapegate. Ignores three kinds of directories:
- * directories that the site no longer uses, restore disks that only former hosts saw, and library directories of other
- * hosts.
+ * Returns the SQL condition that is true if the directory `o` belongs to another Tapegate. Ignores three kinds of
+ * directories: directories that the site no longer uses, restore disks that only former hosts saw, and library
+ * directories of other hosts.
  */
 const isForeign =
   (): Sql => sql`CASE WHEN ${isDisk} THEN o.host = ${hostname()} OR o.seen_at > ${databaseNow} - make_interval(secs => ${FOREIGN_SECONDS})

@@ -223,7 +223,7 @@ export function rightsKey(caller: Caller): string | undefined {
   return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, isScoped, who]);
 }
 
-/** Returns the SQL condition that the caller may see the quota `q` and its requests. */
+/** Returns the SQL condition that is true if the caller may see the quota `q` and its requests. */
 export function isVisibleQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.reads === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.reads]}::text[])`;
 }
@@ -233,8 +233,8 @@ export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.Quota
 }
 
 /**
- * Returns the SQL condition that the caller manages the quota `q`. Operators also manage objects that do not belong to
- * a quota.
+ * Returns the SQL condition that is true if the caller manages the quota `q`. Operators also manage objects that do not
+ * belong to a quota.
  */
 export function isManagedQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.manages === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.manages]}::text[])`;

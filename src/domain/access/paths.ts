@@ -28,7 +28,7 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
 }
 
 /**
- * SQL condition that there are no path rules. Queries check this condition before they call the SQL function
+ * SQL condition that is true if there are no path rules. Queries check this condition before they call the SQL function
  * `path_allowed`, because even planning that call takes as long as looking up a row.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
@@ -37,7 +37,7 @@ export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-purged/')
   THEN regexp_replace(f.path, '^/\\.tapegate-purged/[0-9]+', '') ELSE f.path END`;
 
-/** Returns the SQL condition that path rules allow the caller to perform the action on the file `f`. */
+/** Returns the SQL condition that is true if path rules allow the caller to perform the action on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
   if (!isRuled(caller)) return sql`true`;
   return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
@@ -51,8 +51,8 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 }
 
 /**
- * Returns the SQL condition that the path rules for the request `r` allow the action on the file `f`. Callers use this
- * condition for files that join the request later, and for the request's emails.
+ * Returns the SQL condition that is true if the path rules for the request `r` allow the action on the file `f`.
+ * Callers use this condition for files that join the request later, and for the request's emails.
  */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}
@@ -60,8 +60,8 @@ export function isAllowedIn(action: PathAction): Sql {
 }
 
 /**
- * Returns the SQL condition that the caller may see the file `f` in a visible request. Owners see all files of their
- * requests. Callers that may see all requests still see only the files that they may list.
+ * Returns the SQL condition that is true if the caller may see the file `f` in a visible request. Owners see all files
+ * of their requests. Callers that may see all requests still see only the files that they may list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;

@@ -212,8 +212,8 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
- * SQL condition that a library finds the file `f` by path. Includes a library that staged the file before the file
- * moved to another library, because staged files are released by path.
+ * SQL condition that is true if a library finds the file `f` by path. Includes a library that staged the file before
+ * the file moved to another library, because staged files are released by path.
  */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;

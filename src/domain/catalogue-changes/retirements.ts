@@ -80,15 +80,16 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * SQL condition that neither tape copy of the file `f` can be read. The restore of the first copy has failed in a live
- * request, and the catalogue records an error for the second copy.
+ * SQL condition that is true if neither tape copy of the file `f` can be read. The restore of the first copy has failed
+ * in a live request, and the catalogue records an error for the second copy.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
 /**
- * SQL condition that the file `f` has another usable copy, at a known position or path on a volume that is not retired.
+ * SQL condition that is true if the file `f` has another usable copy, at a known position or path on a volume that is
+ * not retired.
  */
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)

@@ -188,7 +188,7 @@ async function refuseTaken(
   }
 }
 
-/** SQL condition that the files `f` and `g` have the same bytes and can therefore share a position. */
+/** SQL condition that is true if the files `f` and `g` have the same bytes and can therefore share a position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
 
 export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');

@@ -29,7 +29,7 @@ export interface ChosenFiles {
 export const stepSize = { files: 10_000 };
 
 /**
- * Returns the SQL condition that a path selects the file `f`.
+ * Returns the SQL condition that is true if a path selects the file `f`.
  * @param field name of the input in error messages
  * @throws InvalidInputError
  */

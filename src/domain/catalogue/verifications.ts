@@ -18,15 +18,15 @@ import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
 /**
- * SQL condition that the file `f` has a readable tape copy that was never verified. Excludes UNVERIFIED files that were
- * modified on disk.
+ * SQL condition that is true if the file `f` has a readable tape copy that was never verified. Excludes UNVERIFIED
+ * files that were modified on disk.
  */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPosition}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
- * Returns the SQL condition that a staging library's copy of the file `f` must be verified now. A copy without a row
- * `w` in the table `verification` is not verified, because staging the copy might cost money.
+ * Returns the SQL condition that is true if a staging library's copy of the file `f` must be verified now. A copy
+ * without a row `w` in the table `verification` is not verified, because staging the copy might cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;

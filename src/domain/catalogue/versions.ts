@@ -11,9 +11,10 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the SQL condition that two rows describe files with the same bytes. The rows must have the same size and
- * checksum. If the later row does not have a checksum, the rows must have the same position. If the earlier row does
- * not have a position, it is enough that both rows have the same volume, because the file is then found by its path.
+ * Returns the SQL condition that is true if two rows describe files with the same bytes. The rows must have the same
+ * size and checksum. If the later row does not have a checksum, the rows must have the same position. If the earlier
+ * row does not have a position, it is enough that both rows have the same volume, because the file is then found by its
+ * path.
  * @param was alias of the earlier row
  * @param is alias of the later row
  */
@@ -29,8 +30,8 @@ export function isSamePosition(was: string, is: string): Sql {
 }
 
 /**
- * Returns the SQL condition that two rows have the same size, checksum and position. If any of these values changes,
- * earlier errors no longer apply to the file.
+ * Returns the SQL condition that is true if two rows have the same size, checksum and position. If any of these values
+ * changes, earlier errors no longer apply to the file.
  */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];

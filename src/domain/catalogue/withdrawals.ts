@@ -234,7 +234,7 @@ export interface PurgedFiles {
 
 const isPurgeable = sql`(${isWithdrawn} AND f.purged_at IS NULL)`;
 
-/** SQL condition that the file `f` is on disk, in a live request, or staged by a library. */
+/** SQL condition that is true if the file `f` is on disk, in a live request, or staged by a library. */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
   OR EXISTS (SELECT FROM stale_partial_file l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)

@@ -31,7 +31,7 @@ export interface RecordedCopy {
   version: string;
 }
 
-/** Returns the SQL condition that the row of the file `f` has not changed since the copies were read. */
+/** Returns the SQL condition that is true if the row of the file `f` has not changed since the copies were read. */
 export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version'>[]): Sql {
   const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
   return sql`(f.id = ANY(${ids}::bigint[])

@@ -50,8 +50,8 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
 /**
- * SQL condition that no live request contains the file `f`, and the request file `o` is released or its request `r` has
- * ended. Checking the release first avoids most lookups of live requests.
+ * SQL condition that is true if no live request contains the file `f`, and the request file `o` is released or its
+ * request `r` has ended. Checking the release first avoids most lookups of live requests.
  */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequestedByKeys(sql`f.id`)}`;
 
@@ -126,7 +126,8 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
 }
 
 /**
- * SQL condition that the file `f` is not in a live request, nor in a request whose releases are still being processed.
+ * SQL condition that is true if the file `f` is not in a live request, nor in a request whose releases are still being
+ * processed.
  */
 export const isUnrequestedForGood = sql`(${isUnrequested} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;

@@ -61,8 +61,8 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
 }
 
 /**
- * SQL condition that the file `f` is not being restored. While a file is being restored, its new copy might have a
- * stale file's inode.
+ * SQL condition that is true if the file `f` is not being restored. While a file is being restored, its new copy might
+ * have a stale file's inode.
  */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 

@@ -17,8 +17,8 @@ import type { RepairableKind } from './findings.js';
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
 
 /**
- * SQL condition that the recall `c` has no disk, or that its drive `d` was released or claimed again after the recall
- * began.
+ * SQL condition that is true if the recall `c` has no disk, or that its drive `d` was released or claimed again after
+ * the recall began.
  */
 const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FROM c.epoch OR d.lease_until IS NULL)`;
 const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;

@@ -38,8 +38,8 @@ interface DriveLocation {
 type DriveUse = 'mounting' | 'reading';
 
 /**
- * Returns the SQL condition that the recall `c` can begin. Its volume, drive and library must be in service. At least
- * one user who is not suspended must need the file.
+ * Returns the SQL condition that is true if the recall `c` can begin. Its volume, drive and library must be in service.
+ * At least one user who is not suspended must need the file.
  */
 export function mayBegin(location: DriveLocation, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(location, use)}

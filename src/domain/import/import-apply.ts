@@ -140,8 +140,8 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 }
 
 /**
- * SQL condition that the row `i` describes a copy that another system has restored. Tapegate cannot use that copy, and
- * therefore records that the file is on tape.
+ * SQL condition that is true if the row `i` describes a copy that another system has restored. Tapegate cannot use that
+ * copy, and therefore records that the file is on tape.
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
@@ -153,8 +153,8 @@ const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 const isOtherStage = sql`(CASE WHEN ${hasTapeStage} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
 /**
- * SQL condition that the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum
- * during a restore, a row that contains a checksum always counts as different.
+ * SQL condition that is true if the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the
+ * file's checksum during a restore, a row that contains a checksum always counts as different.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
@@ -231,15 +231,15 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 }
 
 /**
- * SQL condition that the row `i` describes the second copy that the file `f` already has. If true, the import keeps the
- * error that is recorded for the second copy.
+ * SQL condition that is true if the row `i` describes the second copy that the file `f` already has. If true, the
+ * import keeps the error that is recorded for the second copy.
  */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
- * SQL condition that the catalogue must keep the recorded tape path of the file `f`. This is true if the first copy
- * stays on the same volume. It is also true if a library needs the path to find the second copy, or to release a staged
- * copy.
+ * SQL condition that is true if the catalogue must keep the recorded tape path of the file `f`. This is true if the
+ * first copy stays on the same volume. It is also true if a library needs the path to find the second copy, or to
+ * release a staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
@@ -276,8 +276,8 @@ function rowValueOf(column: string): Sql {
 }
 
 /**
- * SQL condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The file's position
- * and size must stay the same, and the row `i` must not have a checksum.
+ * SQL condition that is true if the file `f` keeps the checksum that Tapegate computed at its first restore. The file's
+ * position and size must stay the same, and the row `i` must not have a checksum.
  */
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
@@ -317,8 +317,8 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
 }
 
 /**
- * SQL condition that the import made the second copy of a file its first copy. The row `k` contains the values before
- * the import. If a checksum is missing, Tapegate assumes that both copies have the same bytes.
+ * SQL condition that is true if the import made the second copy of a file its first copy. The row `k` contains the
+ * values before the import. If a checksum is missing, Tapegate assumes that both copies have the same bytes.
  */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
@@ -402,8 +402,8 @@ async function dropSecondCopies(tx: Transaction): Promise<void> {
 }
 
 /**
- * SQL condition that the file `f` has a new second copy that no drive has tried to read yet. The row `k` contains the
- * file's values before the import.
+ * SQL condition that is true if the file `f` has a new second copy that no drive has tried to read yet. The row `k`
+ * contains the file's values before the import.
  */
 const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;

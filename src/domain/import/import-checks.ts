@@ -136,8 +136,8 @@ interface Clash {
 const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
 
 /**
- * Returns the SQL condition that the path `inner` is below `outer`. The operator `~>=~` compares bytes, and the
- * character `0` follows the slash in ASCII.
+ * Returns the SQL condition that is true if the path `inner` is below `outer`. The operator `~>=~` compares bytes, and
+ * the character `0` follows the slash in ASCII.
  */
 const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;

@@ -78,8 +78,8 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
- * SQL condition that the file of the link `l` was renamed, and another file now has the link's path. The link belongs
- * to that other file.
+ * SQL condition that is true if the file of the link `l` was renamed, and another file now has the link's path. The
+ * link belongs to that other file.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;

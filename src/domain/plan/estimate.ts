@@ -184,8 +184,8 @@ async function readGroups(
 }
 
 /**
- * Returns the SQL condition that a live request of the quota contains the file `f`. Forces a lookup by key for each
- * file. Otherwise, PostgreSQL might choose a join that is fast only for few files.
+ * Returns the SQL condition that is true if a live request of the quota contains the file `f`. Forces a lookup by key
+ * for each file. Otherwise, PostgreSQL might choose a join that is fast only for few files.
  */
 const isRequestedBy = (quotaId: number): Sql =>
   sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))

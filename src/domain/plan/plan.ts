@@ -149,7 +149,8 @@ export function isWorking({ isClaimed, isOpen, hasLibraryFailed }: PlanDrive): b
 }
 
 /**
- * SQL condition that an engine uses the library `b`. Also true if the engine has released all drives after a failure.
+ * SQL condition that is true if an engine uses the library `b`. Also true if the engine has released all drives after a
+ * failure.
  */
 const hasEngine = sql`EXISTS (SELECT FROM engine_process e WHERE e.library_id = b.id
   AND ${isRunning(sql`e.asks_until + make_interval(secs => ${KEPT_SECONDS})`)})`;

@@ -423,6 +423,6 @@ const problemOf = (ctx: Context) => sql`CASE
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
-/** SQL condition that the caller is allowed to list files below a path (`l`). */
+/** SQL condition that is true if the caller is allowed to list files below a path (`l`). */
 export const isDirectory = (ctx: Context) =>
   sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

@@ -35,8 +35,8 @@ function dueValues(now: string): Sql {
 }
 
 /**
- * Returns the SQL condition that a recall of a file in the request `r` has begun. The recall might have begun before
- * the request was created.
+ * Returns the SQL condition that is true if a recall of a file in the request `r` has begun. The recall might have
+ * begun before the request was created.
  * @param which SQL condition on the request file (`h`)
  */
 export function hasBegun(which = sql`true`): Sql {

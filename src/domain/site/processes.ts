@@ -32,8 +32,8 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * SQL condition that a process is dead, and that another process has replaced the dead process. A new process replaces
- * one dead process of the same kind on its host.
+ * SQL condition that is true if a process is dead, and that another process has replaced the dead process. A new
+ * process replaces one dead process of the same kind on its host.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})

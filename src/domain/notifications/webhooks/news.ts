@@ -19,8 +19,8 @@ import { linkToRequest } from '../mail/mail.js';
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
- * SQL condition that a webhook might have to report the event `e`. Considers disabled webhooks too, because an operator
- * or manager might enable them before the next event.
+ * SQL condition that is true if a webhook might have to report the event `e`. Considers disabled webhooks too, because
+ * an operator or manager might enable them before the next event.
  */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
