@@ -54,8 +54,9 @@ volume   its files wait
 drive    the other drives keep working
 user     the user's files wait, unless another user waits for them too
 disk     a restore disk: recalls use the other disks, or wait; files on the disk remain
-library  all drives of a tape system
-clock    the database clock: nothing expires or is removed; "tapegate resume" confirms the database time`;
+library  all drives of the tape system stop
+clock    nothing expires or is removed, until "tapegate resume" confirms that the
+         database server's time is correct`;
 
 async function suspend(
   url: string,

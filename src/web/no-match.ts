@@ -3,7 +3,7 @@ export const describeNoMatch = (text: string): string =>
   `no file in the catalogue has a path that contains ${JSON.stringify(text)} ${describeMatching(text)}`;
 
 /**
- * Returns a note for the user on how the search compares a text with paths, such as `(case-sensitive)`.
+ * Returns a note that tells the user how the search matches its text with paths, such as `(case-sensitive)`.
  * @param text the text as the user typed it
  */
 export function describeMatching(text: string): string {

@@ -284,7 +284,7 @@ test('release releases files of a request by path, by lists and by a part of the
     expect(await run('release', id, ...args)).toEqual(refused(2, 'give either --file or --match'));
   }
   expect(await run('release', id, '--match', 'nowhere')).toEqual(
-    refused(2, `--match must match a path of request ${id}, not "nowhere"`),
+    refused(2, `--match does not match any path of request ${id}: "nowhere"`),
   );
   await run('cancel', id);
   expect(await run('release', id, '--match', 'let-go')).toEqual(

@@ -227,7 +227,7 @@ test('a release of files that the request does not contain, or of an ended reque
       'paths',
       `paths must all be in request ${id}, which does not contain "/alien/b" and 2 more`,
     ],
-    [{ match: '/alien/' }, 'match', `match must match a path of request ${id}, not "/alien/"`],
+    [{ match: '/alien/' }, 'match', `match does not match any path of request ${id}: "/alien/"`],
     [{ paths: ['own/a'] }, 'paths', 'paths has a path that does not begin with "/": "own/a"'],
     [{ match: 'a\0' }, 'match', 'match must not contain the character NUL: "a\\u0000"'],
     [{ match: 'a', paths: ['/own/a'] }, 'match', 'match and paths cannot be combined: give only one'],

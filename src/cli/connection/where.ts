@@ -24,7 +24,7 @@ export function readUrl(): string {
 /**
  * Returns the gateway's URL for a user's command, or LOCAL for this host's database. A configured gateway takes
  * precedence over a database. Without a configured gateway or a database, the command uses this host's gateway.
- * @throws ConfigError; CommandError if stored tokens cannot be read
+ * @throws ConfigError if the configuration is invalid; CommandError if the stored tokens cannot be read
  */
 export function findSite(): string {
   return opensDatabases && !isGatewayNamed() && hasDatabase() ? LOCAL : readUrl();
@@ -33,7 +33,7 @@ export function findSite(): string {
 /**
  * Returns where an operator's command runs: the URL of a gateway, or LOCAL for the database of this host. A database takes precedence
  * over a configured gateway, because a command on the database has all rights.
- * @throws ConfigError; CommandError if stored tokens cannot be read
+ * @throws ConfigError if the configuration is invalid; CommandError if the stored tokens cannot be read
  */
 export function findOperatedSite(): string {
   return opensDatabases && (hasDatabase() || !isGatewayNamed()) ? LOCAL : readUrl();

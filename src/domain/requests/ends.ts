@@ -178,7 +178,7 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
        SELECT path, NULL, true FROM unresolved_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
     );
     if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
-    throw new InvalidInputError('match', `must match a path of request ${requestId}, not ${quote(choice.match)}`);
+    throw new InvalidInputError('match', `does not match any path of request ${requestId}: ${quote(choice.match)}`);
   }
   await tx.query(
     sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
