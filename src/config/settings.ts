@@ -173,7 +173,7 @@ const access = z.object({
     'names of the headers that the proxy sets. With `proxy`, the gateway reads the headers for `user` and for `groups` (optional; commas separate the groups). With `certificate`, it reads the headers for `subject` and for `verified`, whose value must be `SUCCESS`. A header that the list omits keeps its default name',
   ),
   proxyCertUsers: listed('TAPEGATE_PROXY_CERT_USERS', certUsers, {}).describe(
-    '`certificate`: file in which each line contains a quoted certificate subject and its user. For a subject that the file does not contain, the common name is the user',
+    "`certificate`: file in which each line contains a quoted certificate subject and its user. If the file does not contain a certificate's subject, the subject's common name is the user name",
   ),
   proxyRoles: listed('TAPEGATE_PROXY_ROLES', roles, []).describe(
     '`proxy` and `certificate`: list of roles, in the same format as `TAPEGATE_OIDC_ROLES`',

@@ -121,7 +121,7 @@ export const advisoryKeys = {
   demo: 4,
   /** Lock for deleting events. The function `number_events` also takes this lock, if it is free. */
   history: 5,
-  /** Lock for counting the site's activity. */
+  /** Lock that is held while the site's activity counters are updated. */
   curves: 6,
   /** Lock for adding a webhook or scanning events for webhooks, so that no webhook misses an event. */
   webhooks: 7,
