@@ -88,19 +88,19 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     filesWaiting: t.exposeInt(
       'filesWaiting',
       nullable(
-        'The number of waiting files, measured once per period of five minutes. If the period is an hour, this is the mean of the numbers measured in that hour. Null if unknown.',
+        'The number of waiting files, measured once in each period of five minutes. If the period is an hour, this is the mean of the numbers measured in that hour. Null if unknown.',
       ),
     ),
     oldestSeconds: t.exposeFloat(
       'oldestSeconds',
       nullable(
-        'The longest time in seconds that a file has waited, measured once per period of five minutes. For a period of an hour, the maximum of the measured times. Null if unknown.',
+        'The longest time in seconds that a file has waited, measured once in each period of five minutes. For a period of an hour, the maximum of the measured times. Null if unknown.',
       ),
     ),
     drivesInUse: t.exposeFloat(
       'drivesInUse',
       nullable(
-        'The number of drives with a mounted volume, measured once per period of five minutes. If the period is an hour, this is the mean of the numbers measured in that hour. Null if unknown.',
+        'The number of drives with a mounted volume, measured once in each period of five minutes. If the period is an hour, this is the mean of the numbers measured in that hour. Null if unknown.',
       ),
     ),
     drives: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),

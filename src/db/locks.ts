@@ -25,12 +25,12 @@ export const locking = {
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
-  /** Lock that prevents other engines from claiming the drive, but not from renewing the drive's lease. */
+  /** Lock that prevents other engines from claiming the drive. It does not block renewals of the drive's lease. */
   driveKept: sql`FOR KEY SHARE OF d`,
   drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
-  /** Lock that prevents other engines from claiming the library, but not from renewing the library's lease. */
+  /** Lock that prevents other engines from claiming the library. It does not block renewals of the library's lease. */
   stagerKept: sql`FOR KEY SHARE OF y`,
   staging: sql`FOR UPDATE OF g`,
   freeStaging: sql`FOR UPDATE OF g SKIP LOCKED`,

@@ -259,7 +259,7 @@ export class Pulse {
   }
 }
 
-/** Returns whether the server refused only a statement, and is not shutting down. */
+/** Returns true if the server rejected just one statement, and false if the server is shutting down. */
 function isRefusal(error: unknown): boolean {
   return error instanceof pg.DatabaseError && !error.code?.startsWith('57P');
 }

@@ -10,7 +10,7 @@
  * such as /tmp, because other users cannot replace the mount point there.
  *
  * Tapegate does not trust other groups, because a directory's mode does not show a group's members. If a directory has
- * an access control list, the group permissions in its mode also show the permissions in the list.
+ * an access control list, the group bits of its mode contain the mask of the list, which limits all its entries.
  */
 import { randomUUID } from 'node:crypto';
 import type { Stats } from 'node:fs';

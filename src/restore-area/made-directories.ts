@@ -300,7 +300,7 @@ export class OpenDirectories {
       await this.closeOne(known);
     } else if (known && !isMoved(known.directory)) return known.directory;
     else if (known) {
-      // record a failure, because the directory was moved with the files that this batch has restored
+      // record a failure, because the directory was moved away, together with files that this batch has restored
       const moved = movedAway(known.directory);
       this.failed.set(key, moved);
       throw moved;
