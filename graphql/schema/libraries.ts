@@ -266,7 +266,7 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
     ),
     problem: t.exposeString(
       'problem',
-      nullable('The error because of which Tapegate has paused calls to the library. Null if calls are not paused.'),
+      nullable('The error that made Tapegate pause calls to the library. Null if calls are not paused.'),
     ),
     nextKept: t.expose('nextKept', {
       type: [KeptCopyType],

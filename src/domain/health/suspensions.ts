@@ -39,7 +39,7 @@ type DriveUse = 'mounting' | 'reading';
 
 /**
  * Returns the SQL condition that is true if the recall `c` can begin. Its volume, drive and library must be in service.
- * At least one user who is not suspended must need the file.
+ * The file must be needed by at least one user without a suspension.
  */
 export function mayBegin(location: DriveLocation, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(location, use)}

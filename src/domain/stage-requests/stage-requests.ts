@@ -362,7 +362,7 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   );
   if (rows.length === 0) throw unknownStageRequest(id);
   return rows.flatMap(({ id: request, ...of }) => {
-    // if a stage request has no requests, every caller who is allowed to charge the quota is also allowed to change the
+    // if a stage request has no requests, every caller that is allowed to charge the quota is also allowed to change the
     // stage request
     if (request === null) allow(ctx, 'createRequest', of.user);
     else checkChange(ctx, { id: request, ...of });
