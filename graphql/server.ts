@@ -33,7 +33,7 @@ import { EVENT_STREAM, EventStreams, type Pipeline } from './subscriptions/event
 export interface GraphqlHandlers {
   handler: RequestHandler;
   onError: ErrorRequestHandler;
-  /** Ends all streams. Clients reconnect, because the gateway does not send the event `complete`. */
+  /** Ends all streams without the event `complete`, so that clients reconnect. */
   close(): void;
 }
 
@@ -56,7 +56,7 @@ export function createGraphqlHandlers(
     landingPage: false,
     logging: false,
     multipart: false,
-    maxRequestBodySize: false, // the gateway has already limited and read the body
+    maxRequestBodySize: false, // the gateway has already limited the body's size
     parserAndValidationCache: false, // Tapegate has its own document cache
     maskedErrors: { maskError },
     plugins: [takeParams, takeChecked, limitOperations(config.limits), observeExecution()],
@@ -111,7 +111,7 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   const isStreamed = type === EVENT_STREAM || isSubscription(req, params);
   if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.answerAlone(req, res, params);
   if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
-  req.headers.accept = type; // pass only the preferred type, because Yoga ignores the media types' quality values
+  req.headers.accept = type; // pass Yoga only the media type that the client prefers, because Yoga ignores quality values
   req.body = params;
   const response = await yoga.handleNodeRequestAndResponse(req, res, { req, res });
   res.status(response.status).setHeaders(response.headers);
@@ -126,8 +126,8 @@ function isSubscription(req: Request, { operationName }: Params): boolean {
 const checked = new WeakMap<Request, CheckedDocument>();
 
 /**
- * Returns a function that parses and validates a request's document. Validation holds one of the caller's slots, so
- * that one caller's documents cannot delay other callers.
+ * Returns a function that parses and validates a request's document. During validation, the request occupies a slot of
+ * the caller's limiter, so that a caller's documents cannot delay other callers.
  */
 function createCheck(contextOf: (req: Request) => Context, config: Context['config']) {
   const cache = createDocumentCache();
@@ -177,7 +177,7 @@ function observeExecution(): Plugin<object, HttpContext> {
   };
 }
 
-/** Executes subscriptions with graphql-js, because Yoga's executor uses more processor time per event. */
+/** Executes subscriptions with graphql-js instead of Yoga's executor, which uses more CPU time for each event. */
 async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
   const excess = findExcess(args, limits);
   return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);

@@ -1,4 +1,6 @@
-/** Configures the Pothos builder: plugins, limits, and the scalars that keep integers and times exact. */
+/**
+ * Configures the Pothos schema builder: its plugins, its limits, and scalar types for large integers and exact times.
+ */
 import SchemaBuilder from '@pothos/core';
 import ComplexityPlugin from '@pothos/plugin-complexity';
 import ErrorsPlugin from '@pothos/plugin-errors';
@@ -92,7 +94,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
-    disabled: true, // off, because documents.ts limits the total cost of a document's fields
+    disabled: true, // disable Pothos' own limits, because documents.ts checks the cost of each operation
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },
@@ -123,7 +125,8 @@ function readGlobalId(globalId: string): NodeId {
 }
 
 /**
- * Returns whether the caller may see a node. A file that is hidden by path rules counts as missing.
+ * Returns whether the caller may see a node. A node does not exist for a caller if path rules hide the file from the
+ * caller.
  * @throws InvalidInputError if the id is not valid; ForbiddenError
  */
 async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
@@ -164,7 +167,10 @@ function parseInteger(value: unknown): bigint {
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }
 
-/** Formats a value for an error message. Lists and objects are not shown, because their size is not limited. */
+/**
+ * Formats a value for an error message. Omits the content of lists and objects, because a client can send lists and
+ * objects of any size.
+ */
 function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
   return quote(String(value));

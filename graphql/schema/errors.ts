@@ -1,6 +1,6 @@
 /**
- * Defines the GraphQL types for expected failures. An expected failure in a field without a result union becomes a
- * GraphQL error with a message and a code.
+ * Defines the GraphQL types for expected failures. If a field's type is not a result union, an expected failure in the
+ * field becomes a GraphQL error with a code.
  */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';
@@ -120,7 +120,7 @@ export function createErrorMask(log: Logger) {
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
-    // do not log an OverShareError, because it is normal to reject callers that exceed their limit
+    // do not log an OverShareError, which only means that a caller has exceeded its limit
     const event = original instanceof UnavailableError ? 'GraphQL: temporarily unavailable' : 'GraphQL: internal error';
     if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, event);
     if (original instanceof UnconfirmedError) {
@@ -146,8 +146,8 @@ export async function orNull<T>(found: Promise<T>): Promise<T | null> {
 }
 
 /**
- * Reads an object after a mutation has changed it. If the read fails temporarily, throws an UnconfirmedError, so that
- * the client does not repeat the mutation.
+ * Reads an object after a mutation has changed it. If the read fails temporarily, throws an UnconfirmedError. This
+ * error tells the client not to repeat the mutation.
  */
 export async function readBack<T>(read: Promise<T>): Promise<T> {
   try {
@@ -159,8 +159,8 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 
 /**
  * Makes all resolvers return a rejected promise instead of throwing an error. If a resolver threw for one item in a
- * list, the executor would stop waiting for the other items. If the promise of another item was then rejected, the
- * unhandled rejection would end the process.
+ * list, graphql-js would stop waiting for the promises of the other items. A later rejection of one of these promises
+ * would be unhandled, and would end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

@@ -14,7 +14,7 @@ export interface EventCursor {
 
 /**
  * Yields the events after the client's cursor, and records each event's id. The header `Last-Event-ID` overrides the
- * argument `after`, because a browser that reconnects sends the original `after` again.
+ * argument `after`, because a reconnecting browser sends the same `after` as in its first request.
  * @param isResumable returns whether a client can resume after an event without missing events
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */

@@ -71,7 +71,7 @@ const diskOf = createBatch(readDisks);
 
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
-/** Returns whether each copy is on its disk. Records in the database that a copy is missing. */
+/** Returns whether each copy is on its disk. If a copy is missing, records this in the database. */
 const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
   const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
   const missing = await recordMissingFiles(ctx, ids);
@@ -82,7 +82,7 @@ async function findCopy(ctx: Context, file: TapeFile): Promise<{ path: string; i
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
-  // return the path even if the disk has failed, because the disk might become available again
+  // return the copy's path even if the disk has failed, because the disk might become available again
   const isReachable = disk.retryAt === null;
   return (await isThere(ctx, copy)) ? { path: disk.mountpoint + copy.path, isReachable } : null;
 }
@@ -99,8 +99,8 @@ async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | nul
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
 /**
- * Returns a file's URL path in the WebDAV API. Duplicated from rest/v1/paths.ts, because GraphQL code must not import
- * REST code.
+ * Returns a file's URL path in the WebDAV API. The same function is in rest/v1/paths.ts, but GraphQL code must not
+ * import REST code.
  */
 const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
 
@@ -191,7 +191,8 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       'The path at which the library finds the file, if the file was renamed only in Tapegate. Null if the library finds the file at `path`. For operators and viewers.',
-    // only operators and viewers may see a tape path, because it might contain directory names that path rules hide
+    // only operators and viewers may see a tape path, because a tape path might contain directory names that path rules
+    // hide
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
@@ -230,7 +231,10 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page; an estimate below this number is replaced with this number */
+/**
+ * @param found the number of files on the page; if the estimated total is lower, the result contains this number
+ * instead
+ */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -261,7 +265,7 @@ const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
-/** @param path field names from the resolver's field down to the files, such as `edges` and `node` */
+/** @param path the names of the fields between the resolver's field and the files, such as `edges` and `node` */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));
   decided.set(info.fieldNodes, isCommon);
@@ -305,7 +309,8 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client that resumed before it had received all current stages would never receive the remaining stages
+      // do not let a client resume after an event that reports a current stage, because the client would miss the
+      // remaining stages
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),

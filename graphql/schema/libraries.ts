@@ -222,7 +222,7 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-/** Parses library settings. Error messages omit the settings, which might include a secret. */
+/** Parses library settings. Its error messages omit the settings' values, because a value might be a secret. */
 function parseSettings(text: string | null | undefined): object {
   if (text === null || text === undefined) return {};
   let value: unknown;

@@ -1,10 +1,11 @@
-/** Adds the cost of list arguments to a query's complexity. */
+/** Adds a cost for the values in list arguments to the cost of a query. */
 import { type GraphQLSchema, isObjectType } from 'graphql';
 
 type Cost = number | { field?: number; multiplier?: number };
 
 /**
- * Adds 0.1 to a field's query cost for each value in its list arguments. Each alias of the field is charged separately.
+ * Adds 0.1 to a field's query cost for each value in its list arguments. If a query selects the field several times
+ * under different aliases, each selection is charged.
  */
 export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

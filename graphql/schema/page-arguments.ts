@@ -52,7 +52,8 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       }
       const page = await withInvalidInput(given, () => resolver(root, given, ctx, info) as Promise<ConnectionShape>);
       if (page.edges.length === 0) {
-        // return the client's own cursor for an empty page, because a null cursor would restart the list
+        // return the client's own cursor for an empty page, because a client that sends a null cursor gets the first
+        // page
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
       }
       return page;

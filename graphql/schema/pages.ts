@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists, and batches of values, without Prisma's pagination. For a page of a nested list, Prisma would
- * read the whole list. If the row to which a cursor refers is no longer in the list, Prisma would return no rows.
+ * read the whole list. Prisma would also return an empty page if the row to which the cursor refers had left the list.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -21,13 +21,13 @@ type Side = 'after' | 'before';
 
 interface Cursors<Key> {
   write(key: Key): string;
-  /** @throws InvalidInputError if the cursor was made for another list */
+  /** @throws InvalidInputError if the cursor is malformed or belongs to another list */
   read(cursor: string, side: Side): Key;
 }
 
 /**
- * Creates functions that write and parse a list's cursors.
- * @param parse returns undefined if the text is not a valid key
+ * Creates functions that convert between the keys of a list's rows and the list's cursors.
+ * @param parse parses a key; returns undefined if the text is not a valid key
  */
 export function createCursors<Key>(
   list: string,
@@ -87,10 +87,7 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
 
 interface InnerPages<Row> {
   descending?: boolean;
-  /**
-   * Reads one page for each of the parent objects, with one SQL statement for all pages. Pages are combined in one
-   * statement only if they have the same `read` function.
-   */
+  /** Reads one page for each parent object, with one SQL statement for all of the pages. */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
 }
 
@@ -139,7 +136,7 @@ interface PageQuery {
   skip: number;
 }
 
-/** Reads a page of a Prisma connection. Finds the first row of the page by its key instead of its offset. */
+/** Reads a page of a Prisma connection. Finds the first row of the page by the row's key, not by an offset. */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
   query: Query,
   key: ListKey<Key>,
@@ -194,7 +191,7 @@ export const isText = (value: unknown): value is string => typeof value === 'str
 export const isInt = (value: unknown): value is number => Number.isInteger(value);
 export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';
 
-/** Sort key of a row: a number, and names that make the key unique. Null sorts after all numbers. */
+/** Sort key of a row: a number or null, and names that make the key unique. A null comes after all numbers. */
 export type RowKey = readonly [order: number | null, ...names: string[]];
 
 /**
@@ -274,7 +271,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 
 /**
  * Returns a batching loader: one call of `load` loads all keys requested in the same turn of the event loop. The loader
- * does not cache, so that a mutation's response contains the changed values.
+ * caches no values, so that the response to a mutation contains the values after the change.
  * @param load returns the values by key, and omits keys without a value
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {

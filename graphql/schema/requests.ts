@@ -133,7 +133,7 @@ export const RequestType = builder.prismaNode('Request', {
     hasMoreExcluded: t.boolean({
       description:
         "Whether the request excludes further files that `filesRefused` and `filesOverLimit` do not count. Tapegate adds these files when they fit into the quota and the request's limits.",
-      // a size of 0 means that the size is unknown
+      // an `excludedSize` of 0 means that the size is unknown
       resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0,
     }),
     filesAtPrimaryPath: t.int({

@@ -33,17 +33,21 @@ const MAX_TOKENS = 10_000;
 const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };
 
 /**
- * Maximum number of characters in a document. The lexer also reads comments and commas, which do not count as tokens.
+ * Maximum number of characters in a document. This limit is necessary because comments and commas do not count as
+ * tokens.
  */
 const MAX_TEXT = 256 * 1024;
 
-/** Maximum number of fields and fragment spreads in a document. Validation compares fields with each other. */
+/**
+ * Maximum number of fields and fragment spreads in a document. The limit bounds the time for validation, which compares
+ * fields with each other.
+ */
 const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields with the same alias or name in a document. Validation compares each pair of such fields.
- * Fields that have neither arguments nor subfields do not count.
+ * Maximum number of fields in a document that have the same alias or name. The limit bounds the time for validation,
+ * which compares each pair of these fields. Fields that have neither arguments nor subfields do not count.
  */
 const MAX_REPEATS = 50;
 
@@ -63,7 +67,7 @@ export function parseDocument(text: string): DocumentNode {
     if (excess) throw excess;
     return document;
   } catch (error) {
-    // the parser exhausts the stack if a query is nested too deeply
+    // a deeply nested query overflows the parser's stack
     const fault = error instanceof RangeError ? new GraphQLError('the query is nested too deeply') : error;
     if (fault instanceof GraphQLError && fault.extensions.code === undefined)
       Object.assign(fault.extensions, PARSE_FAILED);
@@ -71,7 +75,7 @@ export function parseDocument(text: string): DocumentNode {
   }
 }
 
-/** Counts the nodes of each fragment once, even if the document uses the fragment several times. */
+/** Counts the nodes of a fragment only once, even if the document uses the fragment several times. */
 function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
   const repeats = new Map<string, number>();
   let selections = 0;
@@ -128,7 +132,7 @@ const MAX_CHARACTERS = 100_000;
 /** Maximum length of a cached document, in characters. A longer document would evict most other documents. */
 const MAX_DOCUMENT = 10_000;
 
-/** Creates a document cache of limited size, because clients can send any number of different documents. */
+/** Creates a cache for parsed documents. The cache is limited, because clients can send any number of documents. */
 export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   return new LRUCache({
     maxSize: MAX_CHARACTERS,
@@ -138,8 +142,8 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
 }
 
 /**
- * Rejects `@skip` and `@include` in a subscription. Otherwise, a subscription could end up without a field, which
- * executors do not expect.
+ * Rejects `@skip` and `@include` in a subscription. These directives could remove the subscription's only field, and
+ * executors expect exactly one field.
  */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
@@ -171,8 +175,8 @@ function limitCounts(context: ValidationContext): ASTVisitor {
 }
 
 /**
- * Approximate number of items in each list of an introspection result, by field. A field that is not in the map counts
- * as one item.
+ * For each list field of the introspection schema, the approximate number of items in the list. A field that is not in
+ * the map counts as one item.
  */
 const ITEMS = new Map([
   ['__type', 10],
@@ -212,8 +216,8 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * Returns a function that adds up the weights of all fields in a selection set, including its fragments. A recursive
- * selection set, which validation rejects, weighs 0.
+ * Returns a function that adds up the weights of all fields in a selection set, including its fragments. Counts a
+ * recursive use of a selection set as 0, because validation rejects recursive documents.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();
@@ -239,7 +243,10 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** A limit that a document exceeds. If a setting configures the limit, `limit` is the name of the setting. */
+/**
+ * A limit that a document exceeds. `limit` is the name of the setting that configures the limit, if there is such a
+ * setting.
+ */
 interface Excess {
   limit?: string;
   found: number;
@@ -266,7 +273,7 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-/** Returns an error if an operation exceeds a limit or has invalid variables. Takes about 30 µs. */
+/** Returns an error if an operation exceeds a limit or has invalid variables. */
 export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
   limits: Limits,
@@ -289,8 +296,8 @@ export function findExcess(
 }
 
 /**
- * Maximum number of keys in any object in an operation's variables. Without a limit, an error message would contain all
- * keys of a large object.
+ * Maximum number of keys in any object in an operation's variables. If an object has more keys, an error message about
+ * the object would be too long.
  */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;

@@ -4,8 +4,8 @@ import type { Response } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 
 /**
- * GraphiQL pages by GraphQL endpoint. A page uses 9 MB of memory, so the gateway creates the page when a browser first
- * opens it.
+ * GraphiQL pages by GraphQL endpoint. The gateway creates a page when a browser first opens it, because a page uses 9
+ * MB of memory.
  */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 

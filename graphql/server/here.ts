@@ -1,6 +1,6 @@
 /**
- * Executes GraphQL operations in a process that has opened the database. The results are the same as those that a
- * gateway returns.
+ * Executes GraphQL operations without a gateway, in a process that has opened the database. The results are the same as
+ * a gateway's results.
  */
 import { type ExecutionResult, execute, GraphQLError, parse, subscribe } from 'graphql';
 import { UnavailableError, UserError } from '../../src/core/errors.js';
@@ -36,8 +36,8 @@ export async function* followHere(
 }
 
 /**
- * Converts a result to what a gateway would send: JSON values, and expected failures as GraphQL errors.
- * @throws unexpected errors
+ * Converts a result to the form in which a gateway sends it: JSON values, with expected failures as GraphQL errors.
+ * @throws errors that are not expected failures
  */
 function present({ data, errors = [] }: ExecutionResult, { log }: Context): Result {
   const mask = createErrorMask(log.child({}, { level: 'silent' }));

@@ -1,7 +1,7 @@
 /**
  * Finds trusted documents by id. A client can send a document's id instead of its text. Trusted documents pass the same
- * checks as other documents. Yoga's plugin for persisted documents is not used, because the plugin does not support
- * event streams.
+ * checks as other documents. Tapegate does not use Yoga's plugin for persisted documents, because the plugin does not
+ * support event streams.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';
@@ -27,7 +27,7 @@ interface Documents {
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
-  /** @param status the HTTP status; Apollo's protocol reports some errors with status 200 */
+  /** @param status the HTTP status of the response; 200 for some errors in Apollo's protocol */
   constructor(status: number, code: string, message: string) {
     super(status, message);
     this.code = code;
@@ -53,7 +53,7 @@ export function openDocuments({
       const known = id && trusted.get(id.name);
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
-      // this code makes Apollo clients send the document's text instead of its hash
+      // the error code PERSISTED_QUERY_NOT_SUPPORTED makes Apollo clients send the document's text instead of its hash
       if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
       throw new RefusedDocument(
         404,

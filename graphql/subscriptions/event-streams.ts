@@ -45,14 +45,16 @@ export interface Pipeline {
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
     contextFactory(): Promise<object> | object;
     execute: Execute;
-    /** Errors in the results of a subscription may contain internal details, which `maskError` removes. */
+    /**
+     * Executes a subscription. The caller must remove internal details from the errors in the results with `maskError`.
+     */
     subscribe: Execute;
   };
   maskError(error: unknown): Error;
 }
 
 /**
- * Limits for streams. If `take` is missing, the number of streams is unlimited. If `keep` is missing, the length of
+ * Limits for streams. Without `take`, the number of streams is unlimited. Without `keep`, the total length of the
  * subscriptions is unlimited.
  */
 export interface StreamLimits {
@@ -63,7 +65,8 @@ export interface StreamLimits {
    */
   take?: (req: Request) => () => void;
   /**
-   * Counts a subscription's text against the caller's limit, because the text stays in memory.
+   * Counts the characters of a subscription against the caller's limit, because the subscription's text stays in
+   * memory.
    * @returns a function that stops counting the characters
    */
   keep?: (req: Request, characters: number) => () => void;
@@ -245,14 +248,15 @@ export class EventStreams {
       const variables = readVariables(schema, operation, params.variables ?? {});
       if (variables.errors) return refuse(exchange, variables.errors);
       const contextValue = (await steps.contextFactory()) as Record<PropertyKey, unknown>;
-      // use the stream's signal, because an operation's POST ends before the stream does
+      // abort the operation when the stream ends, not when the POST ends, because the POST ends earlier
       if (stream?.token) Object.assign(contextValue, { reader: disconnectSignalOf(stream.res) });
       const { operationName = null, variables: variableValues = null } = params;
       const args = { schema, document, contextValue, operationName, variableValues };
       const isSubscription = operation.operation === 'subscription';
       const rootValue = async (): Promise<Result> => {
         if (isSubscription) this.admit(exchange);
-        // the query continues and uses memory even if the client disconnects
+        // count the query against the caller's limit even after a disconnect, because the query continues and uses
+        // memory
         const end = isSubscription ? undefined : holdLimits(res);
         try {
           if (!isSubscription) {
@@ -288,7 +292,7 @@ export class EventStreams {
 
   private admit(exchange: StreamCall): void {
     const { req, stream, params } = exchange;
-    // if the request contains only the id of a persisted document, use the size of the document
+    // the document can be larger than the body, because the body might contain only the id of a persisted document
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -387,7 +391,7 @@ function paced(
   };
   const end = async (): Promise<IteratorReturnResult<undefined>> => {
     exchange.end();
-    void source.return(undefined).catch(() => {}); // ignore errors from a source that is no longer read
+    void source.return(undefined).catch(() => {}); // ignore errors from the event source, because its events are no longer needed
     return { done: true, value: undefined };
   };
   return {
@@ -474,8 +478,8 @@ function toPlain(error: Error): GraphQLError {
 const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
 
 /**
- * Returns whether the client wants an event stream. The `Accept` header must name `text/event-stream`; a wildcard is
- * not enough.
+ * Returns whether the client wants an event stream. The `Accept` header must contain `text/event-stream`. A wildcard
+ * such as `text/*` is not enough.
  */
 function wantsStream(req: Request, stream: Stream | undefined): boolean {
   const types = stream ? [JSON_TYPE, EVENT_STREAM] : [EVENT_STREAM];
