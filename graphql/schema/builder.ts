@@ -141,8 +141,8 @@ async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
 }
 
 /**
- * Returns whether an id is a positive integer that fits into its column: 8 bytes for tape files, 4 bytes for other
- * types.
+ * Returns whether an id is a positive integer in the range of the database column: 8 bytes for tape files, 4 bytes for
+ * other types.
  */
 function isSerial({ typename, id }: NodeId): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);

@@ -18,7 +18,7 @@ function ownUrl({ publicUrl }: SiteConfig, req: Request): string {
 
 export const apiUrl = (config: SiteConfig, req: Request): string => `${ownUrl(config, req)}${TAPE_PATH}`;
 
-/** Returns the site's name. In a stage request, clients use this name to address metadata to this site. */
+/** Returns the site's name. In a stage request, a client puts metadata for this site under the site's name. */
 export const siteNameOf = (config: SiteConfig, req: Request): string =>
   config.transfer.siteName ?? new URL(ownUrl(config, req)).hostname;
 

@@ -69,7 +69,7 @@ export async function remove(ctx: Context, req: Request, res: Response): Promise
   res.status(200).end();
 }
 
-/** Request id that gfal2 sends if the user does not specify a request id. */
+/** Placeholder that gfal2 sends as the request id if the user does not specify a request id. */
 const ANY_REQUEST = 'gfal2-placeholder-id';
 
 export async function release(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -92,7 +92,8 @@ const PAGE = 1000;
 
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
   const given = new Map<string, string>();
-  // truncate long lists: the specification allows a partial response, and the client sends the remaining paths again
+  // answer only for the first paths of a long list: the specification allows a partial response, after which the client
+  // sends the remaining paths again
   const { paths } = await readTapeBody(req, pathsBody);
   for (const path of paths.slice(0, ctx.config.limits.requestPaths)) {
     const logical = toLogicalPath(path);

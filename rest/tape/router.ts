@@ -25,7 +25,7 @@ export const createTapeRouter = (contextOf: (req: Request) => Context): Router =
 /** Creates the error handler, which sends problem details (RFC 7807). */
 export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendProblem);
 
-/** Returns status 429 for an exceeded limit, because clients do not retry after status 403. */
+/** Maps an exceeded limit to status 429 instead of 403, because clients do not retry after status 403. */
 const statusOf = (error: unknown, status: number): number =>
   error instanceof UserError && error.code === 'LIMIT_REACHED' ? 429 : status;
 

@@ -13,7 +13,9 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/** The user whose quota is charged. Tapegate treats an empty name like the name of an unknown user. */
+/**
+ * Name of the user whose quota is charged. Tapegate handles an empty name in the same way as an unknown user's name.
+ */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });
@@ -57,14 +59,14 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  // unauthenticated calls are recorded under the user that the body names
+  // record the quota's user, because statistics on unauthenticated calls contain the user that the body names
   if (typeof object.quota === 'string') res.locals.quota = object.quota;
   return parse(schema, object);
 }
 
 /**
- * Maximum number of characters in a path from a client. Even the longest logical path is shorter when it is
- * percent-encoded.
+ * Maximum number of characters in a path from a client. The longest logical path has fewer characters than this, even
+ * when the path is percent-encoded.
  */
 const MOST_GIVEN = 8192;
 

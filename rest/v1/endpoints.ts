@@ -21,7 +21,7 @@ export interface Parameter {
 export interface Endpoint {
   method: 'get' | 'post' | 'put';
   path: string;
-  /** Name of the method in generated clients. */
+  /** Name of the endpoint's method in client libraries that are generated from the OpenAPI document. */
   name: string;
   handler: Handler;
   summary: string;
@@ -243,5 +243,5 @@ export function routesOf(table: readonly Endpoint[]): Route[] {
 export const createRestRouter = (contextOf: (req: Request) => Context): Router =>
   createRouter(routesOf(endpoints), contextOf);
 
-/** Creates the error handler, which must follow the router. */
+/** Creates the error handler, which the caller must mount after the router. */
 export const createRestErrorHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendError);

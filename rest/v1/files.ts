@@ -26,7 +26,7 @@ function jsonOfFile(withSpot: boolean): JsonOfFile {
   ];
 }
 
-/** Parses a URL's query. Accepts percent signs that are not followed by two hexadecimal digits. */
+/** Parses a URL's query. Accepts a percent sign even if no two hexadecimal digits follow the sign. */
 function readQuery(req: Request): URLSearchParams {
   const { search, searchParams } = new URL(req.url, 'http://localhost');
   try {

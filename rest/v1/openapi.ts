@@ -34,7 +34,7 @@ export function formatRest(publicUrl?: string): string {
 
 /**
  * Describes the REST contract as an OpenAPI document.
- * @param publicUrl the gateway's URL for users; by default, the host that serves the document
+ * @param publicUrl the gateway's URL for users; if it is undefined, clients use the host that serves the document
  */
 export function describeRest(publicUrl = '') {
   const paths: Record<string, Record<string, object>> = {};
@@ -108,8 +108,8 @@ function describeError(status: string, words: string): object {
 }
 
 /**
- * Returns an endpoint's errors by status. If an endpoint has its own text for a status, this text replaces the text
- * that all endpoints share.
+ * Returns an endpoint's errors by status. An endpoint's own text for a status replaces the default text for that
+ * status.
  */
 const errorsOf = ({ errors }: Endpoint): [status: string, words: string][] =>
   Object.entries({ ...commonErrors, ...errors });

@@ -1,12 +1,12 @@
 /** Converts between logical paths and file URLs. The WLCG Tape REST API accepts both. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Path of the WebDAV root. The path in every file URL begins with this path. */
+/** URL path of the WebDAV root directory. The URL path of every file begins with this path. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**
  * Returns the logical path for a path from a client, without duplicate or trailing slashes. If the path begins with
- * `WEBDAV_ROOT`, as in gfal2's requests, removes the prefix and decodes percent-encoding. Does not reject invalid
+ * `WEBDAV_ROOT`, as in gfal2's requests, removes the prefix and decodes percent-encoding. Callers must reject invalid
  * paths, such as paths with `..`.
  */
 export function toLogicalPath(given: string): string {
@@ -26,7 +26,7 @@ function decode(path: string): string {
 
 /**
  * Returns the logical path in a URL, without duplicate or trailing slashes; empty for the root.
- * @param below percent-encoded part of the URL after the root
+ * @param below the percent-encoded part of the URL's path that follows `WEBDAV_ROOT`
  * @throws HttpError 400
  */
 export function readLogicalPath(below: string): string {
@@ -39,7 +39,7 @@ export function readLogicalPath(below: string): string {
   }
 }
 
-/** Returns the URL path of a file or directory. @param prefix path of the gateway's URL */
+/** Returns the URL path of a file or directory. @param prefix the path in the gateway's public URL */
 export function hrefOf(prefix: string, path: string): string {
   return prefix + WEBDAV_ROOT + path.split('/').map(encodeURIComponent).join('/');
 }

@@ -36,15 +36,15 @@ export function sendError(res: Response, error: unknown): void {
 }
 
 /**
- * Pages of a list. The sender calls `took` with the number of bytes that the client has read. The sender stops when
- * `signal` aborts.
+ * Pages of a list. The function that sends the pages calls `took` with the number of bytes that the client has read.
+ * The function stops when `signal` aborts.
  */
 interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;
   took?(bytes: number): void;
 }
 
-/** Maximum number of bytes per write. The next write waits until the client has read the previous bytes. */
+/** Maximum number of bytes in one write to the client. The next write waits until the client has read these bytes. */
 const PART_BYTES = 64 * 1024;
 
 /** Sends the items of all pages as one JSON list between `head` and `tail`. Waits for slow clients. */
@@ -84,7 +84,7 @@ export async function sendBytes(
   for await (const page of pages) {
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
-    // after the response has started, breaking the connection is the only way to report a failure
+    // start the response as late as possible, because later failures can be reported only by breaking the connection
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;

@@ -58,7 +58,7 @@ function describeNearline(req: Request, res: Response, { size, mtime, checksum, 
   res.status(200).end();
 }
 
-/** Headers that describe the file, and that an error response must not contain. */
+/** Headers that describe the file. An error response must not contain these headers. */
 const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
 
 const unreadable = (path: string) =>
@@ -70,7 +70,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
   DIRECTORY: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
   NOT_YOURS: (path) => new HttpError(403, `you are not allowed to read ${quote(path)}`),
-  // use status 415 as StoRM does: clients read 409 as "already exists", and then might remove the file
+  // use status 415, as StoRM does, because clients interpret status 409 as "already exists", and then might remove the
+  // file
   ON_TAPE: (path) =>
     new HttpError(
       415,
@@ -88,8 +89,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
- * Returns the error for a copy that this gateway cannot open. The error is a redirect if a gateway on another host
- * mounts the disk.
+ * Returns the error for a copy that this gateway cannot open. If another gateway's host mounts the disk, the error
+ * redirects the client to that gateway.
  */
 async function explainClosed(
   ctx: Context,
@@ -259,8 +260,9 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * For each checksum algorithm in the catalogue, its names in the headers `Digest` and `Repr-Digest`. The davix client
- * requests some algorithms by another name (`alias`), and expects that name in the response.
+ * For each checksum algorithm in the catalogue, the algorithm's names in the response headers `Digest` and
+ * `Repr-Digest`. The davix client requests some algorithms by another name (`alias`), and expects that name in the
+ * response.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -269,7 +271,7 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
 };
 
 /**
- * Values of the headers `Want-Digest` and `Want-Repr-Digest`. If the client did not send a header, Tapegate returns all
+ * Values of the request headers `Want-Digest` and `Want-Repr-Digest`. If a header is missing, the response contains all
  * known checksums.
  */
 interface WantedDigests {
@@ -279,7 +281,7 @@ interface WantedDigests {
 
 const withAlgorithm = (adler32: string | null) => (adler32 === null ? null : `adler32:${adler32}`);
 
-/** @param checksums in the form `algorithm:hex`; null if unknown */
+/** @param checksums checksums of the form `algorithm:hex`; null stands for an unknown checksum */
 function digestHeaders(checksums: readonly (string | null)[], wanted: WantedDigests): Record<string, string> {
   const values = new Map(
     checksums.flatMap((checksum): [string, string][] => {
@@ -298,20 +300,23 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: WantedDige
     ),
   );
   return {
-    // no spaces, because davix would not find a value after a space
+    // do not put a space after a comma, because davix would not find the next value
     ...(inWords.length > 0 && { Digest: inWords.join(',') }),
     ...(inRepr.length > 0 && { 'Repr-Digest': inRepr.map(({ repr, hex }) => `${repr}=:${base64(hex)}:`).join(', ') }),
   };
 }
 
-/** Normalizes the name of an algorithm, because davix writes SHA256 for sha-256. */
+/**
+ * Normalizes the name of a checksum algorithm, because clients use different names: davix sends SHA256 instead of
+ * sha-256.
+ */
 const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
 
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /**
  * Returns whether a header requests the algorithm `name`.
- * @param refused matches the part of a header that excludes an algorithm
+ * @param refused matches an item of the header that excludes the algorithm, such as `md5;q=0`
  */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;

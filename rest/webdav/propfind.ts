@@ -15,7 +15,7 @@ const MOST = 10_000;
 
 /**
  * Answers PROPFIND with all properties, even if the client requests only some.
- * @param enter limiter for directory listings
+ * @param enter takes a slot of the limiter for directory listings
  */
 export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
   const path = readLogicalPath(req.path);
@@ -36,7 +36,7 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
     leave();
     throw error;
   }
-  // release the slot when the response closes, because the response uses memory until the client has read it
+  // keep the slot until the response closes, because the response uses memory until the client has read the response
   if (res.closed) leave();
   else res.once('close', leave);
 }

@@ -29,11 +29,14 @@ export interface Range {
   length: number;
 }
 
-/** Size in bytes of each of the two buffers. While one buffer is being sent, the other is filled. */
+/**
+ * Size in bytes of each of a response's two buffers. While one buffer is sent, the other buffer is filled from disk.
+ */
 const CHUNK = 512 * 1024;
 
 /**
- * Sends the parts of a response, and ends the response. A part is a text followed by a range of the copy.
+ * Sends the parts of a response, and ends the response. A part consists of a header text and a range of the copy's
+ * bytes.
  * @throws Error if the client disconnects or the copy has changed; the caller must break the connection
  */
 export async function sendParts(
@@ -72,7 +75,7 @@ class Writer {
   constructor(res: Response, size: number) {
     this.res = res;
     this.bytes = Buffer.allocUnsafeSlow(size);
-    // use one listener for the whole response, because each listener uses memory
+    // add only one listener for each response, because each listener uses memory
     res.once('close', () => this.wake?.());
   }
 
