@@ -19,7 +19,7 @@ import { withLoadedSource } from './tables.js';
 
 export interface AdoptOptions {
   isTrial: boolean;
-  /** Directory in which the source system creates a link to each restored copy, at the file's archive path. */
+  /** Directory in which the source system creates a link to each restored copy, at the file's path in the archive. */
   archiveRoot: string;
 }
 

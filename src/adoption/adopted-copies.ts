@@ -1,8 +1,8 @@
 /**
- * Adopts copies in place, on the source's restore disks. Until the adoption is finished, adopted copies stay on disk
- * even if no request contains them, because a repeated adoption might add such a request. The copies also keep their
- * old file names until then, because the source system uses these names. The database records the inode of each old
- * name, so that Tapegate never removes the name of another file.
+ * Adopts copies in place, on the source's restore disks. Until the adoption is finished, an adopted copy stays on disk
+ * even if no request contains its file, because a repeated adoption might add such a request. Until then, the copy also
+ * keeps its old file name, because the source system uses this name. The database records the copy's inode, so that
+ * Tapegate does not remove another file that now has the old name.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
@@ -63,18 +63,18 @@ export async function readSourceCopies(
   return rows;
 }
 
-/** A checked copy that is already at its path in Tapegate's restore area. */
+/** A source's copy that has been checked, and is now also at its path in Tapegate's restore area. */
 export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
   version: string;
-  /** Path of the copy in the source; null if the copy has the same path in Tapegate. */
+  /** Path of the copy in the source system; null if the copy has the same path in Tapegate. */
   sourcePath: string | null;
 }
 
 /**
- * Changes the stage of files to RESTORED, and records their copies. Skips files whose catalogue rows have changed since
- * the check.
+ * Changes the stage of files to RESTORED, and records their copies. Skips a file if its catalogue row has changed since
+ * the copy was checked.
  * @returns the ids of the files whose stage was changed
  */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
@@ -87,7 +87,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     const free = new Set(rows.map(({ id }) => id));
     const copies = all.filter(({ fileId }) => free.has(fileId));
     const ids = copies.map(({ fileId }) => fileId);
-    // none of the deleted recalls is running, because their files are ONTAPE
+    // all recalls for these files are still waiting, because the files have the stage ONTAPE
     await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`);
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
@@ -146,13 +146,13 @@ export async function readUnheldAdopted(ctx: Context, page: { after: bigint; lim
 export interface OldName {
   fileId: bigint;
   sourcePath: string;
-  /** Null if the restore disk was removed from Tapegate. */
+  /** Mount point of the copy's restore disk. Null if the disk was removed from Tapegate. */
   diskId: number | null;
   mountpoint: string | null;
   ino: bigint;
   mtimeNs: bigint;
   size: bigint;
-  /** Null if the file is no longer in the catalogue. */
+  /** Logical path of the file. Null if the file is no longer in the catalogue. */
   path: string | null;
   stage: Stage | null;
   own: { diskId: number; mountpoint: string; path: string } | null;

@@ -12,8 +12,8 @@ import { type Adopting, readPages } from './report.js';
 import { readSourceTime } from './tables.js';
 
 /**
- * Maps the source's stage numbers to Tapegate's stage letters. A restored file counts as on tape until its copy is
- * adopted.
+ * Maps the source's stage numbers to Tapegate's stage letters. A file with a restored copy gets the stage ONTAPE until
+ * the copy is adopted.
  */
 const stageLettersThere: Record<string, 'U' | 'T' | 'D' | undefined> = { 0: 'U', 1: 'T', 2: 'T', 3: 'D', 5: 'T' };
 const namesThere: Record<string, string> = {

@@ -1,6 +1,6 @@
 /**
  * Finishes an adoption after the source system has been shut down. Releases adopted copies that no request contains,
- * and removes the copies' old names. Removes each old name before deleting the name's database record, so that a
+ * and removes the copies' old names. Removes an old name first and the name's database record afterwards, so that a
  * repeated call can continue after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
@@ -25,8 +25,8 @@ import type { Difference } from './report.js';
 export interface Finish {
   names: number;
   /**
-   * Number of old names that are not removed, because archive links still point to them. An engine later replaces the
-   * links.
+   * Number of old names that could not be removed because links in the archive still point to these names. An engine
+   * later replaces the links.
    */
   kept: number;
   left: number;
@@ -132,8 +132,9 @@ const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctim
 
 /**
  * Returns the path of an old name on its restore disk, with symbolic links resolved.
- * @returns undefined if the parent directory no longer exists; a reason if the old name cannot be checked
- * @throws AbsentError if the disk is absent
+ * @returns undefined if the parent directory no longer exists; an object with the reason if the old name cannot be
+ * checked
+ * @throws AbsentError if the restore disk is not mounted
  */
 async function locate({ diskId, mountpoint, sourcePath }: OldName): Promise<CopyLocation | string | undefined> {
   if (diskId === null || mountpoint === null) return 'the restore disk of the copy was removed from Tapegate';
@@ -158,8 +159,8 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
 }
 
 /**
- * Returns the change time (ns) of a copy, read through the copy's name in Tapegate. Returns null if the copy does not
- * have that name.
+ * Returns the change time (ns) of the copy at the copy's path in Tapegate. Returns null if the copy is not at that
+ * path.
  */
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;

@@ -1,4 +1,7 @@
-/** Finds the source's copies, and adds a hard link to each copy at its path in Tapegate. The copy's old name stays. */
+/**
+ * Finds the source's copies, and adds a hard link to each copy at its path in Tapegate. The copy also keeps its old
+ * name.
+ */
 import { link, lstat, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { PoolClient } from 'pg';
@@ -62,7 +65,7 @@ async function tryTake(
     const source = await findCopy(copy.path, mountpoint, archiveRoot);
     if (source === undefined) return refuse('copy-missing', `no file found on ${mountpoint}`);
     const { sourcePath, real } = source;
-    // keep the directory open, because the source's users might replace directories at any time
+    // access the copy through an open directory, because users of the source system might replace directories meanwhile
     return await withDirectory('/', path.dirname(real), async (directory) => {
       const file = path.join(directory.fdPath, path.basename(real));
       const before = await lstat(file, { bigint: true });
@@ -149,8 +152,8 @@ async function targetOf(sourcePath: string): Promise<string | undefined> {
 }
 
 /**
- * Returns whether two paths lead to the same directory entry. If so, removing the file at one path also removes the
- * file at the other path.
+ * Returns whether two paths lead to the same directory entry. If the entry is the same, a caller that removes one path
+ * also removes the other.
  */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;

@@ -1,4 +1,7 @@
-/** Adopts users and quotas. A quota keeps its id from the source, unless Tapegate already uses the id. */
+/**
+ * Adopts users and quotas. A quota keeps the id that it has in the source. If Tapegate already uses this id, the quota
+ * gets a new id.
+ */
 import type { PoolClient } from 'pg';
 import { messageOf } from '../core/errors.js';
 import { sql } from '../db/sql.js';

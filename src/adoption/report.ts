@@ -1,4 +1,7 @@
-/** The results of an adoption, and the records by which a repeated adoption recognizes adopted objects. */
+/**
+ * Types for the results of an adoption, and functions for the database records by which a repeated adoption recognizes
+ * adopted objects.
+ */
 import { createHash } from 'node:crypto';
 import { type Sql, sql } from '../db/sql.js';
 

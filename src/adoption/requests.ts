@@ -32,8 +32,8 @@ interface SourceRequest {
 const PAGE = 1000;
 
 /**
- * Name of the django-nla_control user that creates requests in order to verify new files. Tapegate does not need such
- * requests to verify new files.
+ * Name of the django-nla_control user that creates requests in order to verify new files. An adoption skips these
+ * requests, because Tapegate verifies new files without requests.
  */
 const CHECKING_USER = '_VERIFY';
 
@@ -49,8 +49,8 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
 }
 
 /**
- * Cancels live adopted requests that were deleted in the source. Stores an empty digest for each request, so that a
- * later adoption can revive the request.
+ * Cancels live adopted requests that were deleted in the source. Stores an empty digest for each cancelled request, so
+ * that a later adoption can activate the request again.
  */
 export async function endGone(ctx: Context, client: PoolClient, { isTrial, report, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(
@@ -138,8 +138,8 @@ function readLabel(text: string, say: Say): string {
 }
 
 /**
- * Returns a request's pattern or files. A pattern takes precedence over a list of files, as in django-nla_control. If a
- * request has neither, its files are in the table `taperequest_files`.
+ * Returns a request's pattern or files. If a request has both, returns the pattern, because django-nla_control uses the
+ * pattern. If a request has neither, its files are in the table `taperequest_files`.
  */
 async function readSelection(
   client: PoolClient,

@@ -33,7 +33,7 @@ export async function withLoadedSource<T>(
   url: string,
   work: (client: PoolClient) => Promise<T>,
 ): Promise<T> {
-  const client = await ctx.db.importPool.connect(); // COPY does not work on a connection that pipelines queries
+  const client = await ctx.db.importPool.connect(); // do not pipeline queries on this connection, because COPY does not work on a connection that pipelines queries
   try {
     await client.query(sql`SET statement_timeout = 0`);
     await loadSource(client, url);
@@ -44,8 +44,8 @@ export async function withLoadedSource<T>(
 }
 
 /**
- * Overrides settings of the source database that could change the text format of values, or end a long transaction.
- * Keeps the search path, because the tables might be in any schema.
+ * Overrides settings of the source database that could change the text format of values, or abort a long transaction.
+ * Does not override `search_path`, because the source's tables might be in any schema.
  */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;
@@ -98,16 +98,22 @@ export function readSourceTime(text: string | null): string | null | undefined {
   return parseTime(text.replace(' ', 'T').replace(/\+00$/, ''));
 }
 
-/** Matches times in the year 10000 or later, which are replaced with the last time that Tapegate can store. */
+/**
+ * Matches times in the year 10000 or later. The adoption replaces such a time with the last time that Tapegate can
+ * store.
+ */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
-/** Largest request id that an adoption accepts. About 200 million larger 32-bit ids remain for new requests. */
+/**
+ * Largest request id that an adoption accepts. Ids are 32-bit integers, so about 200 million larger ids remain for new
+ * requests.
+ */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**
  * Returns an SQL expression for the request id in a text column; null if the text is not an id. The expression never
- * fails, even if PostgreSQL reorders conditions.
+ * raises an error, in whichever order PostgreSQL evaluates the conditions of a query.
  */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;

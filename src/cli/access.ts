@@ -91,7 +91,10 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnIfUnknown(url, user);
 }
 
-/** Warns if other users can read the file to which standard output, and thus the token, is written. */
+/**
+ * Warns if standard output is a file that other users can read, because the command writes the token to standard
+ * output.
+ */
 function warnIfReadable(): void {
   const { fd } = stdout();
   if (fd === undefined) return;
@@ -265,10 +268,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }
 
-/**
- * The highest number of files that a gateway reports. If a gateway reports this number, the actual number might be
- * higher.
- */
+/** The highest number of files that a gateway counts. If there are more files, the gateway also reports this number. */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');

@@ -85,7 +85,8 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   const manifest = await readManifest(backup);
   const target = path.resolve(config.dataDir, 'postgres');
   refuseDatabase(target);
-  // rename the whole directory, so that a concurrent `start` never finds an incomplete database
+  // restore to a temporary directory, and then rename the directory, so that a concurrent `tapegate start` never finds
+  // an incomplete database
   await withRestored(config, { backup, manifest }, async (temporary, open) => {
     const settled = await open((ctx) => settle(ctx, stateOf(manifest)));
     refuseDatabase(target);
@@ -96,7 +97,9 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   });
 }
 
-/** Copies a backup to an empty database on another server, through a temporary embedded database. */
+/**
+ * Restores a backup to a temporary embedded database, and copies this database to an empty database on another server.
+ */
 async function restoreTo(config: Config, backup: string, options: RestoreOptions): Promise<void> {
   const { readConfig } = await import('../config/config.js');
   const given = options.toUrl === true ? {} : { DATABASE_URL: options.toUrl };
@@ -174,7 +177,10 @@ interface RestoredState {
   asOf: string;
 }
 
-/** Uses the end of the backup as the time of the restored state, because PostgreSQL replays the WAL up to that time. */
+/**
+ * Returns the time of the restored state, which is the end of the backup, because PostgreSQL replays the WAL up to that
+ * time.
+ */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',
   asOf: endedAt,

@@ -39,8 +39,8 @@ function listWords(command: Command, path = ''): Words[] {
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
 /**
- * Returns a completion script for bash and zsh. The script offers the words that can follow the command typed so far.
- * In zsh, bashcompinit runs the bash function.
+ * Returns a completion script for bash and zsh. The script offers the words that can follow the words already typed. In
+ * zsh, the bash function runs through zsh's bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then

@@ -45,7 +45,10 @@ interface DiskOptions extends OutputOptions {
   mark?: boolean;
 }
 
-/** Adds or resizes a disk. Only a host that mounts the disk can add it, or use `--create` or `--mark`. */
+/**
+ * Adds or resizes a disk. A command that adds a disk, or that uses `--create` or `--mark`, must run on a host that
+ * mounts the disk.
+ */
 async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const { size, create = false, mark = false } = options;
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
@@ -100,7 +103,7 @@ function printSize(disk: DiskRow, options: OutputOptions): void {
   printResult(disk, `restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`, options);
 }
 
-/** Rejects a relative mount point, because the disk might be on another host. */
+/** Rejects a relative mount point, because another host could not resolve a relative path. */
 function readAbsolute(mountpoint: string): string {
   if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
   throw new UsageError(`a mount point on another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);

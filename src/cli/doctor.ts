@@ -63,7 +63,8 @@ async function runDoctor(options: DoctorOptions): Promise<void> {
 }
 
 /**
- * For each kind of finding, the word that describes its repair. Findings of all other kinds are shown as `repaired`.
+ * For some kinds of findings, the word that the output shows after a repair. For all other kinds, the output shows
+ * `repaired`.
  */
 const repairs: Readonly<Record<string, string>> = {
   'copy-not-ours': 'registered',
@@ -96,7 +97,7 @@ function formatReport({ examined, found, repaired }: Report, kinds: ReadonlyMap<
   return `${checked}: ${plural(found, 'finding')} (${perKind}), ${repaired} repaired`;
 }
 
-/** @param print receives each finding immediately */
+/** @param print receives each finding as soon as the check has found it */
 async function examineRemotely(
   url: string,
   { repair, print }: { repair: boolean; print: (finding: Finding) => void },

@@ -127,7 +127,7 @@ tokenFile=site.token. docs/operators/libraries/README.md describes the settings.
 
 /**
  * Parses settings of the form `key=value`.
- * @throws UsageError without the value, which might be a secret
+ * @throws UsageError; its message omits the value, because the value might be a secret
  */
 function readSettings(given: readonly string[]): object {
   const settings = new Map<string, unknown>();

@@ -90,7 +90,7 @@ async function loginByDevice(url: string, deviceLogin: DeviceLogin): Promise<voi
     await checkToken(url, given.token);
     end.signal.throwIfAborted();
   } catch (error) {
-    // ignore a failed revocation, because the error thrown below matters more
+    // ignore a failed revocation, because the command must report the original error, which is thrown below
     if (given) await deviceLogin.client.revoke(given.login?.refreshToken ?? given.token).catch(() => {});
     throw end.signal.aborted ? new InterruptedError('login interrupted; no token was stored') : error;
   }

@@ -1,6 +1,6 @@
 /**
- * Opens the file that an import reads. If another system wrote the list, command options supply the values that the
- * list lacks.
+ * Opens the file that an import reads. If another system wrote the list, options of the command supply the values that
+ * are not in the list.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -32,7 +32,7 @@ export interface OpenList {
   size: number | undefined;
   /**
    * Reads the rows of the list. The list can be read only once.
-   * @param meter wraps a stream to count the bytes read
+   * @param meter wraps a stream in order to count the bytes that the import reads
    */
   rows(meter: (source: Readable) => Readable): RowSource;
   skipped: Skipped;
@@ -99,14 +99,17 @@ function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   return prefix.replace(/\/+$/, '');
 }
 
-/** Maximum size in bytes of an S3 inventory's manifest. A manifest that lists 100,000 files takes 20 MB. */
+/**
+ * Maximum size in bytes of an S3 inventory's manifest. This size is far above a realistic manifest: a manifest that
+ * lists 100,000 files has 20 MB.
+ */
 const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
   file: string;
   /**
-   * Number of the file's first line, counting the lines of all earlier files in the inventory. Infinity if the file has
-   * not been read yet.
+   * Number of the file's first line, if the lines of all files in the inventory are numbered consecutively. Infinity if
+   * the import has not reached the file yet.
    */
   first: number;
 }
@@ -155,8 +158,9 @@ async function readManifest(file: string): Promise<Manifest> {
 }
 
 /**
- * Returns the path of a file in the inventory. The manifest contains the file's key in the bucket. Looks in the
- * manifest's directory, in `data` directories next to the manifest, and at the key's path below each parent directory.
+ * Returns the path of a file in the inventory. The manifest contains the file's key in the bucket. Searches for the
+ * file in the manifest's directory, in nearby directories named `data`, and at the key's path below each parent
+ * directory of the manifest.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

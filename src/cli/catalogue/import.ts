@@ -84,8 +84,8 @@ const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMo
 const pathOfList = ({ file }: { file: string }) => (file === '-' ? undefined : file);
 
 /**
- * Imports a list that another system wrote. Sends parsed rows to a gateway, because a gateway cannot read this host's
- * files.
+ * Imports a list that another system wrote. If a gateway runs the import, sends parsed rows to the gateway, which
+ * cannot read files on this host.
  */
 async function importList(
   { rows, size, skipped, nameLines }: OpenList,

@@ -1,7 +1,7 @@
 /**
  * Writes the file of rejects: the rows that `--skip-invalid` skips, with the reasons. By default, each import of a list
- * replaces the file of rejects that the previous import of the same list wrote. A file given with `--rejects` is never
- * replaced. A dry run writes no file.
+ * replaces the file of rejects that the previous import of the same list wrote. The import never replaces an existing
+ * file that the user names with `--rejects`. A dry run writes no file.
  */
 import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
 import { plural } from '../../core/text/plural.js';

@@ -78,7 +78,8 @@ async function registerFiles(
     : library.mount(volume, options.drive, signal));
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
-    // a failed unmount does not fail the scan, because the next mount moves the cartridge back to its slot
+    // only print an unmount error: the scan can succeed without the unmount, because the next mount moves the cartridge
+    // back to its slot
     unmounting ??= mounted.unmount().catch((error: unknown) => printToStderr(messageOf(error)));
     return unmounting;
   };
@@ -91,7 +92,7 @@ async function registerFiles(
     const row = { volume, library: name, spot_name: options.spot };
     const lines = linesOf(ctx, files, { row, counts });
     const first = await lines.next();
-    if (first.done) return { added: 0, updated: 0 }; // an import rejects a list without rows
+    if (first.done) return { added: 0, updated: 0 }; // do not import an empty list, because an import rejects a list without rows
     const allLines = async function* () {
       yield first.value;
       yield* lines;

@@ -6,7 +6,9 @@ import type { Context } from '../../domain/context.js';
 import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/** Whether commands can open a database. False in the separate client package. */
+/**
+ * Whether commands can open a database. The separate client package contains no database code, and sets this to false.
+ */
 export const opensDatabases: boolean = true;
 
 /**
@@ -61,7 +63,10 @@ function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** Returns the name of the current user, or the user's id if this host does not know the name. */
+/**
+ * Returns the name of the operating system's user that runs the command, or the user's id if this host has no name for
+ * it.
+ */
 function nameOfUser(): string {
   try {
     return userInfo().username;

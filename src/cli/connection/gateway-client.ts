@@ -1,6 +1,6 @@
 /**
  * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. Uses `node:http` instead of
- * `fetch`, because the first call of `fetch` takes 0.1 s of CPU time, ten times as much.
+ * `fetch`, because the first call of `fetch` takes ten times as much CPU time, about 0.1 s.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
@@ -146,8 +146,8 @@ interface GraphqlResult {
 }
 
 /**
- * Returns the first error in a response. Returns undefined if the value is not a valid error, because a server other
- * than Tapegate might send anything.
+ * Returns the first error in a response. Returns undefined if the response contains no valid error, because the server
+ * might not be a Tapegate server.
  */
 function findError(errors: unknown): GraphqlError | undefined {
   const error = Array.isArray(errors) ? errors[0] : undefined;
@@ -229,8 +229,8 @@ export async function askChange<Result extends object, Variables>(
 }
 
 /**
- * Asserts that a field is not null. The field is null only if its query failed, and `ask` throws an error for a failed
- * query.
+ * Asserts that a field of an answer is not null. A field of a failed query can be null, but `ask` throws an error in
+ * that case.
  */
 export function present<Value>(value: Value | null): Value {
   if (value === null) throw new TypeError('the gateway returned null without an error');
@@ -304,7 +304,7 @@ export async function* follow<Value, Variables extends object>(
     return;
   }
   const { createClient } = await import('graphql-sse');
-  let refusal: unknown; // graphql-sse drops the error's cause
+  let refusal: unknown; // keep the network error here, because graphql-sse does not pass on the cause of an error
   const client = createClient({
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment()),
@@ -366,12 +366,13 @@ interface GraphqlError {
 
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
   if (extensions?.code === 'UNAUTHENTICATED') {
-    // omit the server's advice, which helps only programs that send HTTP requests themselves
+    // omit the server's advice from the message, because the advice is for authors of HTTP clients
     return new UnauthenticatedError(message.startsWith('authentication required:') ? undefined : message);
   }
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // after an error in a subfield, the mutation's change is stored, and only part of the answer is missing
+  // an error below the mutation's field means that the server stored the change, but could not read a part of the
+  // answer
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
 }

@@ -118,8 +118,8 @@ export class IssuerClient {
   }
 
   /**
-   * Returns request parameters with the token audience: `audience`, and also `resource` if the audience is a URL (RFC
-   * 8707).
+   * Returns the request parameters that select the token's audience: `audience`, and also `resource` (RFC 8707) if the
+   * audience is a URL.
    */
   private target(): Record<string, string> {
     const { audience } = this;
@@ -154,8 +154,8 @@ export interface Target {
 type Options = ReturnType<typeof optionsOf>;
 
 /**
- * Returns the options for a call to the OAuth library. Allows plain HTTP if the issuer's URL begins with `http:`,
- * because `isTrustworthyUrl` accepts such a URL only if it refers to this host.
+ * Returns the options for a call to the OAuth library. Allows plain HTTP if the issuer's URL begins with `http:`.
+ * `isTrustworthyUrl` has already checked that such a URL refers to this host.
  */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return {
@@ -195,7 +195,7 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   if (status !== undefined && isUnavailable(status))
     return new ConnectionError(`${issuer} responds with status ${status}`);
   const code = codeOf(error) ?? '';
-  // a parse error counts as a connection failure, because the response might be truncated
+  // treat a parse error like a connection failure, because the response might have been truncated
   if (code.startsWith('OAUTH_') && code !== oauth.PARSE_ERROR) {
     return new CommandError(`${issuer} returned an invalid OAuth response: ${messageOf(error)}`);
   }
@@ -203,8 +203,8 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
 }
 
 /**
- * Longest token lifetime in milliseconds, 100 years. A huge number of seconds would overflow to infinity, which JSON
- * cannot store.
+ * Longest token lifetime in milliseconds, 100 years. Longer lifetimes are shortened, because a huge number of seconds
+ * would overflow to infinity, which JSON cannot represent.
  */
 const MAX_LIFE_MS = 100 * 366 * 86_400_000;
 
@@ -254,7 +254,7 @@ export async function findDeviceLogin(
       const client = await IssuerClient.open(issuer, { clientId, audience: required });
       if (client.hasDeviceLogin) return { client, clientId, audience: required };
     } catch (error) {
-      failure ??= error; // try the next provider, at which the user might also have an account
+      failure ??= error; // try the gateway's next identity provider, because the user might have an account there
     }
   }
   if (failure !== undefined) throw failure;
@@ -302,8 +302,8 @@ export async function logInByDevice(
 }
 
 /**
- * Returns the lines that tell the user where to log in. Omits the URL that includes the code if this URL is not
- * trustworthy, because the user can type the code instead.
+ * Returns the lines that tell the user where to log in. If the URL that contains the code is not trustworthy, omits
+ * this URL, because the user can type the code at the other URL.
  * @throws CommandError if the login page does not use https, or a time is not valid
  */
 export function describeLogin(issuer: string, device: DeviceAuthorizationResponse): string[] {
@@ -316,8 +316,8 @@ export function describeLogin(issuer: string, device: DeviceAuthorizationRespons
 }
 
 /**
- * Limits for the times of a device login, in seconds. Node.js timers fire immediately if the delay is 2^31 ms (24.8
- * days) or longer.
+ * Limits for the times in a device login, in seconds. The limits are necessary because Node.js timers with a delay of
+ * 2^31 ms (24.8 days) or more fire immediately.
  */
 const MIN_INTERVAL_SECONDS = 1;
 const MAX_DEVICE_SECONDS = 86_400;
@@ -343,8 +343,8 @@ const SLOWER_MS = 5000;
 const INTERVAL_SECONDS = 5;
 
 /**
- * Maximum pause between attempts while the identity provider is unreachable. The pause doubles after each attempt, up
- * to the maximum.
+ * Maximum pause between attempts to reach the identity provider. The pause doubles after each failed attempt, up to
+ * this maximum.
  */
 const MAX_PAUSE_MS = 60_000;
 

@@ -12,13 +12,13 @@ import { CommandError } from '../terminal/failure.js';
 const LISTEN = '0A';
 
 /**
- * Checks which user listens at a URL. Skips URLs with TLS, and URLs on other hosts.
+ * Checks which user listens at a URL. Does not check URLs with TLS, or URLs on other hosts.
  * @throws CommandError if the listening user is not root, the caller, the user `tapegate` or the owner of DATA_DIR
  */
 export async function checkListener(url: string, env: Environment): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
   if (protocol !== 'http:') return;
-  // ignore a failed lookup, because connecting to the host will fail, too
+  // ignore a failed lookup of the host name, because the command's own connection to the host will fail, too
   const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
   const own = found.map(({ address }) => LOOPBACK[address] ?? normalAddress(address)).filter(isOfThisHost);
   const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));

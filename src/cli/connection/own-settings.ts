@@ -1,6 +1,6 @@
 /**
  * Reads a user's settings from `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`). Environment variables
- * take precedence over the file.
+ * take precedence over the settings in the file.
  */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';

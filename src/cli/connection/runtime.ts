@@ -85,13 +85,13 @@ const MAX_UNWRITTEN_BYTES = 1024 * 1024;
 /** Opens the log. If the log cannot be written, for example because the disk is full, log lines are lost. */
 export function openLogFile(descriptor = 2): DestinationStream {
   const destination = pino.destination({ dest: descriptor, sync: true, maxLength: MAX_UNWRITTEN_BYTES });
-  destination.on('error', () => {}); // an unhandled write error would end the process
+  destination.on('error', () => {}); // handle write errors, because an unhandled error would end the process
   return destination;
 }
 
 /**
- * Opens the database, event feed and log of a process, without migrating the schema. The caller must start the
- * database's pulse with `db.pulse.start`.
+ * Opens the database, event feed and log of a process, without migrating the schema. The caller must call
+ * `db.pulse.start`.
  * @param bounds `poolSize` is the maximum number of database connections of a child process; `logTo` receives the log,
  * by default standard error
  */
@@ -107,7 +107,7 @@ export function attach(
   };
   const hooks = { streamWrite };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? openLogFile());
-  // only the parent process logs a lost database connection
+  // do not log a lost database connection in a child process, because the parent process logs it
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {
     log: poolSize === undefined ? log : quiet,

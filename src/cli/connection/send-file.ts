@@ -9,7 +9,10 @@ import { CommandError, ConnectionError, formatNetworkError } from '../terminal/f
 import { environment } from '../terminal/io.js';
 import { readCredentialHeaders, UNCONFIRMED } from './gateway-client.js';
 
-/** Time in milliseconds to wait for the response `100 Continue`, which some proxies never send. */
+/**
+ * Time in milliseconds after which the upload begins without the response `100 Continue`, because some proxies never
+ * send this response.
+ */
 const CONTINUE_MS = 1000;
 
 /**
@@ -37,14 +40,15 @@ export async function sendFile<Answer>(
     return await answered;
   };
   try {
-    // the server might answer before the upload is complete, or even before the upload begins
+    // read the answer at any time, because the server might answer before the upload is complete, or even before it
+    // begins
     const early = await Promise.race([answered, mayBegin.then(() => undefined)]);
     return await readAnswer<Answer>(url, early ?? (await Promise.race([answered, send()])));
   } catch (error) {
     if (error instanceof CommandError) throw error;
     if (source.errored) throw source.errored;
     const problem = formatNetworkError(url, error);
-    // the server discards an incomplete upload, so only a complete upload might have changed anything
+    // report a possible change only after a complete upload, because the server discards an incomplete upload
     throw req.writableFinished ? new CommandError(`${problem}: ${UNCONFIRMED}`) : new ConnectionError(problem);
   } finally {
     req.destroy();

@@ -22,7 +22,7 @@ export interface Login {
   issuer: string;
   clientId: string;
   audience: string;
-  /** Unset if the user must log in again to get a new token. */
+  /** The refresh token. Unset if the user must log in again to get a new token. */
   refreshToken?: string | undefined;
   /** When the token expires, in milliseconds since 1970 by this host's clock; unset if unknown. */
   expiresAt?: number | undefined;
@@ -64,7 +64,8 @@ export async function storeToken(url: string, token: StoredToken, env: Environme
 
 /**
  * Changes a server's token under a lock, so that other processes cannot change tokens at the same time.
- * @param change returns the new token, undefined to remove the token, or its own argument to leave the file unchanged
+ * @param change returns the new token, undefined to remove the token, or the token that it received to leave the file
+ * unchanged
  * @returns the new token
  * @throws CommandError; errors from `change`, which leave the file unchanged
  */
@@ -90,7 +91,7 @@ export async function changeToken(
     return token;
   } finally {
     await rm(next, { force: true });
-    // another process might have already taken the lock
+    // ignore a failed removal of the lock directory, because another process might have already taken the lock
     await rmdir(path.dirname(next)).catch(() => {});
   }
 }
@@ -144,7 +145,10 @@ function parseTokens(file: string, text: string): StoredTokens {
   }
 }
 
-/** Age in milliseconds at which a lock becomes stale. A change takes at most 30 seconds. */
+/**
+ * Age in milliseconds at which a lock becomes stale. The age is safe because a change of the tokens takes at most 30
+ * seconds.
+ */
 const STALE_MS = 60_000;
 
 /**
@@ -166,7 +170,7 @@ async function lock(file: string): Promise<string> {
       continue;
     }
     if (holder !== seen.holder) seen = { holder, since: performance.now() };
-    // if the holder is on another host or in another container, only the lock's age can show that the lock is stale
+    // judge a lock only by its age if the lock's holder is on another host or in another container
     const isStale = hasEnded(holder) || performance.now() - seen.since > STALE_MS;
     if (isStale) await rm(path.join(directory, holder), { force: true });
     else await sleep(20 + Math.random() * 80);

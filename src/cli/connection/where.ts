@@ -8,7 +8,7 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** A value that stands for this host's database where commands otherwise use a gateway's URL. */
+/** Stands for this host's database in variables that otherwise contain a gateway's URL. */
 export const LOCAL = 'here:';
 
 /**
@@ -40,8 +40,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether the user has configured a gateway. Returns true if the user has a token, because the command must
- * then act as the token's user.
+ * Returns whether the user has configured a gateway. A user with a token also counts, because a command must then act
+ * as the token's user.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();

@@ -6,7 +6,8 @@ import { UsageError } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
 
 /**
- * Returns the quota from the command's option, or else from the user's settings, or else the user's default quota.
+ * Returns the quota that the command's option or the user's settings name. If neither names a quota, returns the user's
+ * default quota.
  * @param options the options that can name a quota, for the error message
  * @throws UsageError if no option or setting names a quota, and the caller has no default quota
  */

@@ -147,7 +147,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   }
   if (options.match === '') throw new UsageError('--match must not be empty; "/" matches all paths');
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
-  // the server's count includes files released before this call
+  // read the earlier count, because the server's answer also counts files that were released before this call
   const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
   const left = await askChange(url, ReleaseFiles, { input });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);

@@ -1,4 +1,4 @@
-/** Reports on the files of a request: paths on disk, missing files, failed files, and why files wait. */
+/** Reports on the files of a request: paths on disk, missing files, failed files, and the reasons why files wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, Option } from 'commander';
 import { describeNoRequest } from '../../core/errors.js';
@@ -62,8 +62,8 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
 }
 
 /**
- * Prints the paths of a request's files on disk. Skips a released request, because it no longer keeps its files on
- * disk.
+ * Prints the paths of a request's files on disk. Prints nothing for a released request, because Tapegate may remove the
+ * files of a released request from disk.
  * @returns the reasons why paths are not printed, with the number of files for each reason
  */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
@@ -156,9 +156,9 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns lines about missing files. If the request's pattern matches no file, returns a single line. Otherwise, the
- * lines list unknown paths, and files that do not fit into the quota. For an active request, the last line says that
- * Tapegate might still add missing files. Files beyond the request's own limits do not count as missing.
+ * Returns lines about missing files: unknown paths, and files that do not fit into the quota. If the request's pattern
+ * matches no file, returns a single line. For an active request, the last line says that Tapegate might still add
+ * missing files. Files that exceed the request's own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -195,7 +195,10 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/** Limits of `findDirectories`: the maximum number of paths to check, and of files to read per path. */
+/**
+ * Limits for `findDirectories`: the maximum number of paths to check, and the maximum number of files to read for each
+ * path.
+ */
 const CHECKED = { paths: 5, files: 20 };
 
 /** Returns which of the first few unknown paths are directories with files in the catalogue. Ignores server errors. */
@@ -207,7 +210,7 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
       const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
       if (present(tapeFiles).edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
     } catch (error) {
-      // the added slash might have made the path too long for a search
+      // ignore errors from the server, because the added slash might have made the path too long for a search
       if (!(error instanceof CommandError)) throw error;
     }
   }
@@ -266,8 +269,8 @@ const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 const PAUSE_MS = 5000;
 
 /**
- * Reads the plan for a request every few seconds until the signal aborts. Reports each plan, or undefined if none of
- * the request's files is waiting. Reports nothing while the server does not answer.
+ * Reads the plan for a request every few seconds until the signal aborts. Calls `report` with each plan, or with
+ * undefined if no file of the request is waiting. While the server does not answer, does not call `report`.
  */
 export async function followWaiting(
   url: string,
@@ -281,7 +284,7 @@ export async function followWaiting(
     } catch (error) {
       if (!(error instanceof CommandError)) throw error;
     }
-    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // the pause ended because the signal aborted
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // ignore the AbortError, because the loop ends when the signal aborts
   }
 }
 
