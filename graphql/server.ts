@@ -111,7 +111,7 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   const isStreamed = type === EVENT_STREAM || isSubscription(req, params);
   if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.answerAlone(req, res, params);
   if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
-  req.headers.accept = type; // pass Yoga only the media type that the client prefers, because Yoga ignores quality values
+  req.headers.accept = type; // pass only the preferred media type to Yoga, which ignores quality values
   req.body = params;
   const response = await yoga.handleNodeRequestAndResponse(req, res, { req, res });
   res.status(response.status).setHeaders(response.headers);

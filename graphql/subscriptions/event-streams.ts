@@ -391,7 +391,7 @@ function paced(
   };
   const end = async (): Promise<IteratorReturnResult<undefined>> => {
     exchange.end();
-    void source.return(undefined).catch(() => {}); // ignore errors from the event source, because its events are no longer needed
+    void source.return(undefined).catch(() => {}); // the operation has ended, so ignore the source's errors
     return { done: true, value: undefined };
   };
   return {

@@ -146,7 +146,7 @@ export async function readUnheldAdopted(ctx: Context, page: { after: bigint; lim
 export interface OldName {
   fileId: bigint;
   sourcePath: string;
-  /** Mount point of the copy's restore disk. Null if the disk was removed from Tapegate. */
+  /** Restore disk of the copy. Null if the disk was removed from Tapegate. */
   diskId: number | null;
   mountpoint: string | null;
   ino: bigint;

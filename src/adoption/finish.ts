@@ -25,7 +25,7 @@ import type { Difference } from './report.js';
 export interface Finish {
   names: number;
   /**
-   * Number of old names that could not be removed because links in the archive still point to these names. An engine
+   * Number of old names that the command keeps, because links in the archive still point to these names. An engine
    * later replaces the links.
    */
   kept: number;
@@ -132,9 +132,9 @@ const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctim
 
 /**
  * Returns the path of an old name on its restore disk, with symbolic links resolved.
- * @returns undefined if the parent directory no longer exists; an object with the reason if the old name cannot be
- * checked
- * @throws AbsentError if the restore disk is not mounted
+ * @returns undefined if the parent directory no longer exists; a text with the reason if Tapegate cannot check the old
+ * name
+ * @throws AbsentError if the restore disk is unavailable
  */
 async function locate({ diskId, mountpoint, sourcePath }: OldName): Promise<CopyLocation | string | undefined> {
   if (diskId === null || mountpoint === null) return 'the restore disk of the copy was removed from Tapegate';

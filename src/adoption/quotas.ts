@@ -1,5 +1,5 @@
 /**
- * Adopts users and quotas. A quota keeps the id that it has in the source. If Tapegate already uses this id, the quota
+ * Adopts users and quotas. A quota keeps the id that it has in the source. If Tapegate cannot use this id, the quota
  * gets a new id.
  */
 import type { PoolClient } from 'pg';

@@ -33,7 +33,7 @@ export async function withLoadedSource<T>(
   url: string,
   work: (client: PoolClient) => Promise<T>,
 ): Promise<T> {
-  const client = await ctx.db.importPool.connect(); // do not pipeline queries on this connection, because COPY does not work on a connection that pipelines queries
+  const client = await ctx.db.importPool.connect(); // COPY needs a connection that does not pipeline queries
   try {
     await client.query(sql`SET statement_timeout = 0`);
     await loadSource(client, url);

@@ -178,8 +178,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the time of the restored state, which is the end of the backup, because PostgreSQL replays the WAL up to that
- * time.
+ * Returns the times of the state that a backup restores. `asOf` is the end of the backup, because PostgreSQL replays
+ * the WAL up to that time.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

@@ -92,7 +92,7 @@ async function registerFiles(
     const row = { volume, library: name, spot_name: options.spot };
     const lines = linesOf(ctx, files, { row, counts });
     const first = await lines.next();
-    if (first.done) return { added: 0, updated: 0 }; // do not import an empty list, because an import rejects a list without rows
+    if (first.done) return { added: 0, updated: 0 }; // an import would reject an empty list
     const allLines = async function* () {
       yield first.value;
       yield* lines;

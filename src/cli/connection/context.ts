@@ -6,9 +6,7 @@ import type { Context } from '../../domain/context.js';
 import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/**
- * Whether commands can open a database. The separate client package contains no database code, and sets this to false.
- */
+/** Whether commands can open a database. False in the separate client package, which contains no database code. */
 export const opensDatabases: boolean = true;
 
 /**

@@ -304,7 +304,7 @@ export async function* follow<Value, Variables extends object>(
     return;
   }
   const { createClient } = await import('graphql-sse');
-  let refusal: unknown; // keep the network error here, because graphql-sse does not pass on the cause of an error
+  let refusal: unknown; // the error from `fetchFn`, which graphql-sse does not pass on
   const client = createClient({
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment()),

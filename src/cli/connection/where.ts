@@ -31,8 +31,8 @@ export function findSite(): string {
 }
 
 /**
- * Returns where an operator's command runs: the URL of a gateway, or LOCAL for the database of this host. A database takes precedence
- * over a configured gateway, because a command on the database has all rights.
+ * Returns where an operator's command runs: the URL of a gateway, or LOCAL for the database of this host. A database
+ * takes precedence over a configured gateway, because a command that uses the database directly has all rights.
  * @throws ConfigError if the configuration is invalid; CommandError if the stored tokens cannot be read
  */
 export function findOperatedSite(): string {

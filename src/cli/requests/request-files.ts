@@ -284,7 +284,7 @@ export async function followWaiting(
     } catch (error) {
       if (!(error instanceof CommandError)) throw error;
     }
-    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // ignore the AbortError, because the loop ends when the signal aborts
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // ignore an AbortError; the loop ends
   }
 }
 
