@@ -92,8 +92,8 @@ const PAGE = 1000;
 
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
   const given = new Map<string, string>();
-  // answer only for the first paths of a long list: the specification allows a partial response, after which the client
-  // sends the remaining paths again
+  // answer only for the first paths in a long list: the specification allows a partial response, and the client then
+  // repeats the remaining paths
   const { paths } = await readTapeBody(req, pathsBody);
   for (const path of paths.slice(0, ctx.config.limits.requestPaths)) {
     const logical = toLogicalPath(path);

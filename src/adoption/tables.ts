@@ -113,7 +113,7 @@ export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**
  * Returns an SQL expression for the request id in a text column; null if the text is not an id. The expression never
- * raises an error, in whichever order PostgreSQL evaluates the conditions of a query.
+ * raises an error, because PostgreSQL may evaluate the conditions of a query in any order.
  */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;

@@ -159,7 +159,7 @@ async function readManifest(file: string): Promise<Manifest> {
 
 /**
  * Returns the path of a file in the inventory. The manifest contains the file's key in the bucket. Searches for the
- * file in the manifest's directory, in nearby directories named `data`, and at the key's path below each parent
+ * file in the manifest's directory, and in nearby directories named `data`. Then tries the key's path below each parent
  * directory of the manifest.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
