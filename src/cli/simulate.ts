@@ -1,6 +1,6 @@
 /**
- * The command `simulate` compares Tapegate's planner with other systems' strategies on one workload, with a virtual
- * clock.
+ * The command `simulate` simulates a workload with a virtual clock, and compares Tapegate's planner with the strategies
+ * of other systems.
  */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';

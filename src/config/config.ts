@@ -17,7 +17,7 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
   transfer: Explicit<Parsed['transfer']>;
 };
 
-/** Limits that a site cannot configure, because a site in normal use does not reach them. */
+/** Limits that a site cannot configure. Normal use of a site does not reach these limits. */
 const fixedLimits = {
   /** Maximum total size of all HTTP request bodies in memory, in MB. */
   bodiesMb: 256,
@@ -34,14 +34,14 @@ const fixedLimits = {
   longLists: 16,
   requestPaths: 250_000,
   /**
-   * Maximum numbers of open patterns and unresolved paths in a user's live requests. An open pattern also selects files
-   * that are added later. An unresolved path is not in the catalogue yet.
+   * Maximum numbers of open patterns and of unresolved paths in all requests of a user that have not ended. An open
+   * pattern also selects files that are added later. An unresolved path is not in the catalogue yet.
    */
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of unstaged paths in a user's stage requests. Tapegate could not create requests for these paths, so
-   * no quota is charged for them.
+   * Maximum number of unstaged paths in a user's stage requests. A path is unstaged if Tapegate could not create a
+   * request for the path. Unstaged paths do not use up the user's quota.
    */
   unstagedPaths: 10_000_000,
   /**
@@ -49,7 +49,9 @@ const fixedLimits = {
    * limit.
    */
   excludedPaths: 100_000,
-  /** Maximum number of files that an import adds to a user's requests. Tapegate adds further matching files later. */
+  /**
+   * Maximum number of files that an import itself adds to a user's requests. Tapegate adds the remaining files later.
+   */
   importJoins: 100_000,
   graphqlDepth: 12,
   graphqlBreadth: 200,
@@ -71,8 +73,8 @@ export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
 /**
- * `diskCalls` is the maximum number of concurrent calls to restore disks. A stalled disk must not block all libuv
- * threads.
+ * `diskCalls` is the maximum number of concurrent calls to restore disks. Because of this limit, calls to a stalled
+ * disk cannot occupy all libuv threads.
  */
 export type TransferConfig = Settings['transfer'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {
@@ -203,8 +205,8 @@ export const settingsOfMethods = {
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
 /**
- * Settings that grant many rights if their variables are empty. A variable can be empty by mistake, for example because
- * a Docker Compose file refers to a variable that is not set.
+ * Settings that grant many rights if their variables are empty. A setting's variable can be empty by mistake, for
+ * example if a Docker Compose file refers to an unset variable.
  */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
   { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all read endpoints are open; set "none" to close them' },

@@ -1,8 +1,8 @@
 /** Parses the URLs of PostgreSQL servers as libpq does. */
 
 /**
- * Rewrites a URL with a user or port but no host, such as `postgresql://user:password@/db?host=/socket`, because only
- * libpq accepts such a URL. The user, password and port become query parameters.
+ * Rewrites a URL with a user or port but no host, such as `postgresql://user:password@/db?host=/socket`. Moves the
+ * user, password and port to query parameters. libpq accepts the original URL, but other parsers do not.
  */
 export function normalizeUrl(url: string): string {
   const form = /^(postgres(?:ql)?:\/\/)(?:([^/?#]*)@)?(?::(\d+))?(?=[/?#]|$)(.*)$/s;

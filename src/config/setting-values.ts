@@ -18,7 +18,10 @@ export const authMethods = [
 ] as const satisfies readonly Way[];
 export type AuthMethod = (typeof authMethods)[number];
 
-/** Roles that a rule may grant to a group or a user. Only tokens can grant the service role. */
+/**
+ * Roles that a role setting may grant to a group or a user. The service role is missing here, because only tokens can
+ * grant it.
+ */
 const grantable = ['user', 'viewer', 'operator'] as const satisfies readonly Role[];
 
 export interface RoleRule {
@@ -62,7 +65,7 @@ export interface LegacyRule {
 
 type MailTo = 'anywhere' | 'quota' | readonly string[];
 
-/** Names, in lower case, of the headers that a reverse proxy sends. */
+/** Names, in lower case, of the HTTP headers in which a reverse proxy sends the caller's identity. */
 interface ProxyHeaders {
   user: string;
   groups: string | undefined;
@@ -76,7 +79,7 @@ export function parseWords<Word extends string>(text: string, known: readonly Wo
   return found.length === new Set(given).size ? new Set(found) : undefined;
 }
 
-/** Parses a comma-separated list. Returns undefined if any part is invalid. */
+/** Parses a comma-separated list. Returns undefined if any part of the list is invalid. */
 export function parseParts<T>(text: string, parse: (part: string) => T | undefined): readonly T[] | undefined {
   const parts = text.split(',').flatMap((part) => part.trim() || []);
   const values = parts.map(parse).filter((value) => value !== undefined);
@@ -103,7 +106,9 @@ export function parseRoles(text: string): readonly RoleRule[] | undefined {
   return known.length === rules.length ? known : undefined;
 }
 
-/** Parses addresses, ranges, and sockets such as `unix:/run/tapegate/proxy.sock:www-data`. */
+/**
+ * Parses a list of reverse proxies: addresses, ranges, and sockets such as `unix:/run/tapegate/proxy.sock:www-data`.
+ */
 export function parseProxies(text: string): Proxies | undefined {
   const words = splitWords(text);
   const ranges = words.filter((word) => !word.startsWith(UNIX));
@@ -121,7 +126,10 @@ function parseSocket(text: string): ProxySocket | undefined {
   return path === '' || (name !== undefined && group === undefined) ? undefined : { path, group };
 }
 
-/** Parses header names such as `user=X-User,groups=X-Groups`. Other headers keep their default names. */
+/**
+ * Parses the names of a proxy's headers, such as `user=X-User,groups=X-Groups`. Headers that are not listed keep their
+ * default names.
+ */
 export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
   const named = parseParts(
     text,
@@ -139,7 +147,7 @@ export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
 
 /**
  * Parses the text of a grid-mapfile. Each line contains a quoted certificate subject and its user.
- * @returns the users by certificate subject, or the number of the first invalid line
+ * @returns a map from certificate subjects to users, or the number of the first invalid line
  */
 export function parseCertUsers(text: string): Record<string, string> | number {
   const users: Record<string, string> = {};

@@ -10,7 +10,7 @@ import { parseWebhookHosts } from '../core/net/webhook-targets.js';
 import { normalizeUrl, splitHosts, sslModes } from './database-url.js';
 import * as values from './setting-values.js';
 
-/** Each setting's environment variable, and its default as shown in the documentation. */
+/** The environment variable of each setting, and the default value that the documentation shows for the setting. */
 export const variables = z.registry<{ variable: string; fallback: string }>();
 
 const setting = <T>(variable: string, value: z.ZodType<T, string>, fallback: string) =>

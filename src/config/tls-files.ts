@@ -28,8 +28,8 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
 }
 
 /**
- * Returns whether the key belongs to the certificate. `createSecureContext` would accept a key and a certificate of
- * different types.
+ * Returns whether the key belongs to the certificate. This check is necessary because `createSecureContext` accepts,
+ * for example, an RSA key for an EC certificate.
  */
 function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   try {

@@ -1,14 +1,14 @@
 /**
- * A pool of buffers, called blocks, for file data in flight. Without the pool, garbage collection made engines four
- * times slower. Each block has one owner. Only the owner may return the block to the pool.
+ * A pool of buffers, called blocks, for file data in flight. Without a buffer pool, garbage collection made engines
+ * four times slower. Each block has one owner. Only the owner may return the block to the pool.
  */
 
-/** Size of a block in bytes. A block fits in processor caches. */
+/** Size of a block in bytes. A block is small enough for a processor's cache. */
 export const BLOCK_BYTES = 256 * 1024;
 
 /**
- * Minimum chunk size in bytes. Smaller chunks are copied to new buffers. Otherwise, a small chunk would occupy a whole
- * block, although memory limits count only the chunk's own bytes.
+ * Minimum chunk size in bytes. Chunks smaller than this minimum are copied to new buffers. Otherwise, a chunk of a few
+ * bytes would occupy a whole block, but memory limits would count only the few bytes.
  */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 

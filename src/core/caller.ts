@@ -8,7 +8,8 @@ export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as cons
 export type Role = (typeof roles)[number];
 
 /**
- * Authentication methods. `open` means that the site does not require authentication. `system` means Tapegate itself.
+ * Authentication methods. `open` means that the site does not require authentication. `system` is the method of
+ * Tapegate's own operations.
  */
 export const ways = ['open', 'token', 'oidc', 'proxy', 'certificate', 'legacy', 'system'] as const;
 export type Way = (typeof ways)[number];
@@ -35,7 +36,7 @@ export interface Caller {
   /** Users for whom the caller may change all requests, including other callers' requests. */
   manages: Quotas;
   tokenId: number | undefined;
-  /** When the caller's login expires, in UTC without a zone. */
+  /** The time at which the caller's login expires, as text in UTC without a zone. */
   expiresAt: string | undefined;
   /** Text that changes whenever the caller's rights or the path rules change. */
   rights?: string;

@@ -1,4 +1,6 @@
-/** Reads individual environment variables, for code that needs only a few of them, or runs before config/config.ts. */
+/**
+ * Reads individual environment variables, for code that needs only a few variables, or runs before config/config.ts.
+ */
 import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
@@ -66,8 +68,8 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 }
 
 /**
- * Returns whether the user or password in a URL is incorrectly percent-encoded. If so, error messages must not show the
- * URL's path, which might contain part of the password.
+ * Returns whether the user or password in a URL is incorrectly percent-encoded. Error messages must not show the path
+ * of such a URL, because the path might contain part of the password.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');

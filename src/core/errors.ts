@@ -51,7 +51,7 @@ export class UnknownUserError extends UserError {
 
 /**
  * Returns a message such as `quota "bob" is full: 8.00 MB requested, 4.00 MB of 10.0 MB free`, followed by advice. The
- * message differs for files that would not fit even if the quota were empty.
+ * message differs for files whose total size exceeds the whole quota.
  */
 export function describeFullQuota({ user, size, used, requested }: QuotaFigures): string {
   const free = size > used ? size - used : 0n;
@@ -118,7 +118,7 @@ export class WrongQuotaError extends UserError {
 }
 
 export class NotFoundError extends UserError {
-  /** The error message whose exact wording the REST contract defines. */
+  /** The error message for REST clients. The REST contract defines the exact wording. */
   readonly contractMessage: string;
 
   constructor(message: string, contractMessage = message) {
@@ -183,7 +183,7 @@ export function checkWanted(wanted: AbortSignal | undefined): void {
   if (wanted?.aborted) throw unwanted();
 }
 
-/** Thrown if a caller has used up its own share of a resource, although the site still has capacity. */
+/** Thrown if a caller has used up its own share of a resource, such as a limiter's slots. */
 export class OverShareError extends UnavailableError {
   constructor(problem: string) {
     super('busy', problem);
@@ -191,8 +191,8 @@ export class OverShareError extends UnavailableError {
 }
 
 /**
- * Thrown if the connection was lost before the database confirmed a commit. A retry might make the change a second
- * time.
+ * Thrown if the connection was lost before the database confirmed a commit. A retry of the operation might make the
+ * same change twice.
  */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {

@@ -1,4 +1,4 @@
-/** Reports to systemd: sets the priority of each journal line, and notifies systemd when a service is ready. */
+/** Integrates with systemd: sets the priority of each journal line, and notifies systemd when a service is ready. */
 import { execFile } from 'node:child_process';
 import { fstatSync } from 'node:fs';
 import { promisify } from 'node:util';
@@ -28,8 +28,8 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 }
 
 /**
- * Returns a function that prefixes each line with the syslog priority for a pino level, if standard error is the
- * journal.
+ * Returns a function that prefixes each line with the syslog priority for a pino level. If standard error is not the
+ * journal, the function returns the text unchanged.
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;

@@ -1,4 +1,7 @@
-/** Limits concurrent work. Waiting calls are admitted round-robin by key, and in order of arrival for each key. */
+/**
+ * Limits concurrent work. Admits waiting calls round-robin by key. Calls with the same key are admitted in order of
+ * arrival.
+ */
 
 interface WaitingCall {
   cost: number;
@@ -23,7 +26,7 @@ export class Limiter {
   /**
    * Waits until there is capacity for a call.
    * @param late after `late.ms` milliseconds, the call is rejected with `late.error`; by default, the wait is unlimited
-   * @returns a function that releases the capacity; calling the function again has no effect
+   * @returns a function that releases the call's capacity; a second call of this function has no effect
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
     if (this.lines.size === 0 && this.hasRoom(cost)) this.add(cost);
@@ -70,7 +73,7 @@ export class Limiter {
         line.delete(waiting);
         if (line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
         reject(error());
-        this.admitNext(); // the next waiting call might cost less and therefore fit
+        this.admitNext(); // the next waiting call might have a lower cost, so that there is capacity for it
       };
       const timer = late && setTimeout(giveUp, late.ms, late);
     });

@@ -33,7 +33,7 @@ const LEAST_LENGTH = 4;
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
   const forms = new Set(Object.entries(env).flatMap(([name, value]) => (value ? secretsIn(name, value) : [])));
-  // sort the longest secret first, because a secret might contain another secret
+  // replace longer secrets first, because a secret might contain a shorter secret
   const alternatives = [...forms].sort((a, b) => b.length - a.length).map(escapeRegExp);
   // replace a secret only if it is a whole word and not a number in JSON
   const own = alternatives.length > 0 && new RegExp(`(?<![\\w]|":)(?:${alternatives.join('|')})(?![\\w])`, 'g');
@@ -78,7 +78,8 @@ function secretsIn(name: string, value: string): string[] {
   const [, user = '', password] = /^[a-z][a-z0-9+.-]*:\/\/([^:/?#@]*)(?::(.*))?@/is.exec(value) ?? [];
   const named = [...value.matchAll(KEYWORDS)].map(([, , secret = '']) => secret.replace(/^'(.*)'$/s, '$1'));
   const inQuery = [...value.matchAll(/[?&]password=([^&#]*)/gi)].map(([, secret = '']) => secret);
-  // without a password, the user name in an http or https URL might be a token; other user names are not secret
+  // in an http or https URL without a password, the user name might be a token; in other URLs, the user name is not
+  // secret
   const isToken = password === undefined && /^https?:/i.test(value);
   const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery, ...named];
   const [, place = ''] = /^.*@(.*)$/s.exec(value) ?? [];
@@ -101,7 +102,7 @@ function decode(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // the text contains a literal percent sign
+    return text; // decoding fails if the text contains a literal percent sign
   }
 }
 

@@ -7,7 +7,7 @@ const ENGINE_PARTS = ['drive', 'jobs'] as const;
 
 const ENGINE_ENDS = ['failed', 'hung', 'stopped', 'silent', 'gone'] as const;
 
-/** Why an engine process ended and had to be restarted. */
+/** The reason why an engine process ended and had to be restarted. */
 export type EngineEnd = (typeof ENGINE_ENDS)[number];
 
 const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60] as const;
@@ -111,7 +111,7 @@ export function time<Name extends Timed>(name: Name, labels: LabelsOf<(typeof ti
   recorder?.time(name, labels, seconds);
 }
 
-/** Returns the seconds since a time. @param startedAt earlier value of `performance.now()` */
+/** Returns the number of seconds since `startedAt`, an earlier value of `performance.now()`. */
 export function secondsSince(startedAt: number): number {
   return (performance.now() - startedAt) / 1000;
 }

@@ -1,6 +1,6 @@
 /**
- * Shows an error's position in the source files. Reads a source map only when an error requires it. The source map
- * support of Node.js would read all source maps at every start.
+ * Shows an error's position in the source files. Reads the source map of a file only when an error shows a position in
+ * the file. The source map support of Node.js would read all source maps at every start.
  */
 import { readFileSync } from 'node:fs';
 import { SourceMap, type SourceMapping } from 'node:module';

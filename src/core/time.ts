@@ -4,14 +4,15 @@ const DATE = /^(\d{4})-(\d\d)-(\d\d)$/;
 const DATE_TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?$/;
 
 /**
- * Normalises a date and time without a zone. A date without a time means midnight. Returns undefined for other text.
+ * Normalises a date and time without a zone. A date without a time of day means midnight. Returns undefined for other
+ * text.
  */
 export function parseTime(text: string): string | undefined {
   const match = DATE_TIME.exec(DATE.test(text) ? `${text}T00:00:00` : text);
   if (!match) return undefined;
   const [, seconds = '', digits = ''] = match;
   const date = new Date(`${seconds}Z`);
-  // JavaScript parses 30 February as 2 March, and PostgreSQL does not accept the year 0000
+  // reject 30 February, which JavaScript parses as 2 March, and the year 0000, which PostgreSQL does not accept
   if (Number.isNaN(date.getTime()) || !date.toISOString().startsWith(seconds) || seconds.startsWith('0000')) {
     return undefined;
   }
@@ -75,7 +76,7 @@ function toMicros(time: string): bigint {
 }
 
 function fromMicros(micros: bigint): string {
-  // apply modulo twice, so that the result is also correct before 1970
+  // apply modulo twice, so that the result is also correct for times before 1970
   const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n;
   const seconds = new Date(Number((micros - rest) / 1_000_000n) * 1000).toISOString().slice(0, 19);
   const fraction = rest.toString().padStart(6, '0');

@@ -9,7 +9,7 @@ type Api = typeof import('@opentelemetry/api');
 export interface Span {
   /** The `traceparent` value for child spans; undefined if the trace is not recorded. */
   traceparent: string | undefined;
-  /** Ends the span. @param error error message for operators */
+  /** Ends the span. If `error` is set, the span failed with this error message. */
   end(attributes?: Attributes, error?: string): void;
 }
 

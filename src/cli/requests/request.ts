@@ -1,4 +1,4 @@
-/** The command `request` creates a request, or estimates the request with `--dry-run`. */
+/** The command `request` creates a request for files. With `--dry-run`, the command only prints an estimate. */
 import type { Command } from 'commander';
 import { describeFullQuota } from '../../core/errors.js';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -127,7 +127,7 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
   };
 }
 
-/** @throws CommandError if the quota is too small, or the catalogue does not contain all files */
+/** @throws CommandError if the files do not fit into the user's quota, or a path or pattern matches no file */
 async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
   const { plan, result } = await ask(url, EstimateRequest, { input });
   const estimate = unwrapResult(present(result));

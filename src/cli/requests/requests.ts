@@ -23,7 +23,9 @@ interface ListOptions extends OutputOptions {
   all?: boolean;
 }
 
-/** Rejects a user without a quota, because an empty list would hide a mistyped name. */
+/**
+ * Throws an error if the user has no quota. Otherwise, the command would print an empty list for a mistyped user name.
+ */
 async function requireUser(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
   if (!quota) throw new CommandError(describeNoQuota(user));
@@ -50,7 +52,8 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
 }
 
 /**
- * Returns how many files are on disk and how many are missing, such as `17 of 20 files, 1 failed; 2 unresolved paths`.
+ * Returns how many of a request's files are on disk and how many are missing, such as `17 of 20 files, 1 failed; 2
+ * unresolved paths`.
  */
 function describeFiles(request: RequestedFiles & { filesFailed: number }): string {
   const failed = request.filesFailed > 0 ? `, ${request.filesFailed} failed` : '';

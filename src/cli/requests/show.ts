@@ -69,7 +69,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
 }
 
 /**
- * Describes which files the user requested. Returns undefined if the label already shows the requested pattern or
+ * Describes which files the user requested. Returns undefined if the request's label already shows the pattern or the
  * paths.
  */
 async function describeSelection(url: string, request: ShownRequestFragment): Promise<string | undefined> {
@@ -151,8 +151,8 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
 }
 
 /**
- * Returns how often Tapegate has tried to restore a file. For a failed file, reads the number from the end of the error
- * message.
+ * Returns how often Tapegate has tried to restore a file. For a failed file, only the error message contains this
+ * number.
  */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);

@@ -39,7 +39,7 @@ type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
-/** Number of milliseconds between progress lines. Used only if standard error is not a terminal. */
+/** Milliseconds between two progress lines if standard error is a log instead of a terminal. */
 const LOG_MS = 2000;
 
 /** Number of attempts to reconnect to a server that does not answer. */
@@ -48,15 +48,14 @@ const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
   /**
-   * Whether this command created the request. If it did, the request exists even if the server has not reported any
-   * progress yet.
+   * Whether this command created the request. A new request exists even if the server has not reported its progress
+   * yet.
    */
   isNew?: boolean;
 }
 
 /**
- * Shows a request's progress until the request finishes, and then prints the directories that contain the restored
- * files.
+ * Shows a request's progress until the request finishes. Then prints the directories that contain the restored files.
  * @throws CommandError with exit code 3 if the request ended, but some of its files were not restored
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
@@ -74,12 +73,12 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
-  waiting?.catch(() => {}); // prevent an unhandled rejection, because `await waiting` below throws the error
+  waiting?.catch(() => {}); // prevent an unhandled rejection: `await waiting` below throws the error
   try {
     const warn = (text: string) => (line ? line.printAbove(text) : printToStderr(text));
     for await (const progress of followRequest(url, id, { signal: interrupt.signal, warn })) {
       view ??= { first: progress };
-      // the reason for waiting is outdated after a change of the request's state
+      // remove the old reason for waiting when the request's state changes
       if (progress.state !== last?.state) view.waiting = undefined;
       last = progress;
       if (isJson) printJson(progress);
@@ -125,9 +124,9 @@ interface View {
 const MIN_END_SECONDS = 60;
 
 /**
- * Prints, above the progress bar, the range of times at which the request is expected to finish. Prints a new range
- * only if the request is now expected to finish outside the range that was printed last.
- * @param now the server's time, because this host's clock might be wrong
+ * Prints, above the progress bar, when the request is expected to finish: an earliest and a latest time. Prints new
+ * times only if the expected time is no longer between the two times that were printed last.
+ * @param now the server's time, because the clock of this host might be wrong
  */
 function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
   if (secondsBetween(now, end.planned) < MIN_END_SECONDS) return;
@@ -139,8 +138,8 @@ function printEnd(line: ProgressLine | undefined, view: View, now: string, end: 
 }
 
 /**
- * Yields progress until the request has finished or the signal aborts. Reconnects after a lost connection only if the
- * server has reported progress before.
+ * Yields progress until the request has finished or the signal aborts. If the connection is lost after the server has
+ * reported progress, reconnects.
  * @param warn called once per outage, after the first failed attempt to reconnect
  */
 async function* followRequest(
@@ -199,7 +198,7 @@ const MAX_REASON = 80;
 
 /**
  * Returns a request's estimated remaining time, or why the request waits. In a terminal, shows the reason above the
- * progress bar, because the bar's own line might be cut off.
+ * progress bar, because the terminal might cut off text on the progress bar's line.
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;

@@ -30,12 +30,12 @@ export const toNumber = (option: string, range?: NumberRange) => (text: string) 
 
 const PEOPLE_LIMIT = 1000;
 
-/** @param forScripts the options that select output for scripts */
+/** @param forScripts the options with which the command prints output for scripts, such as `--json` */
 export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
 
-/** Returns the maximum number of entries to list. Output for scripts is unlimited by default. */
+/** Returns the maximum number of entries to list. Without `--limit`, output for scripts contains all entries. */
 export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
   if (options.limit !== undefined) return readNumber('--limit', options.limit);
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
@@ -62,7 +62,7 @@ export const orNone =
   (text: string): T | 'none' =>
     text === 'none' ? text : read(text);
 
-/** Converts the option value `none` to null, with which the server removes the stored value. */
+/** Converts the option value `none` to null. When the server receives null, it removes the stored value. */
 export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefined => (value === 'none' ? null : value);
 
 /**
@@ -103,7 +103,9 @@ export const fileOption = [
   'archive paths, @name to read paths from a file (one per line), or - to read them from standard input',
 ] as const;
 
-/** @throws CommandError that contains the reason from Node's error message, but not its error code and system call */
+/**
+ * @throws CommandError with Node's reason for the error, but without Node's error code and the name of the system call
+ */
 async function readList(file: string): Promise<Buffer> {
   return await readFile(file).catch((error) => {
     throw new CommandError(`cannot read ${file}: ${messageOf(error).replace(/^E[A-Z]+: (.*), .*$/s, '$1')}`);
@@ -111,8 +113,8 @@ async function readList(file: string): Promise<Buffer> {
 }
 
 /**
- * Reads the paths given with `--file`. A value is a path, `@name` for a file with one path per line, or `-` for
- * standard input.
+ * Reads the paths given with `--file`. Each value of this option is a path, `@name` for a file with one path per line,
+ * or `-` for paths on standard input.
  * @throws CommandError if a file with paths cannot be read
  */
 export async function readPaths(given: string[]): Promise<string[]> {

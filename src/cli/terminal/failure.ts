@@ -18,7 +18,7 @@ export class CommandError extends Error {
   }
 }
 
-/** The interruption of a command by the user. An empty message is not printed. */
+/** The error that ends a command when the user interrupts the command. An empty error message is not printed. */
 export class InterruptedError extends CommandError {
   constructor(message = '') {
     super(message, exitCodes.interrupted);
@@ -29,7 +29,7 @@ export class UnauthenticatedError extends CommandError {
   /** The server's error message, without the advice to log in. */
   readonly reason: string;
 
-  /** @param reason the server's error message; unset if the command sent no token */
+  /** @param reason the server's error message; undefined if the command did not send a token */
   constructor(reason?: string) {
     super(
       reason === undefined
@@ -46,7 +46,7 @@ export class UsageError extends CommandError {
   }
 }
 
-/** A failure because the server or its database does not answer. A retry might help. */
+/** Thrown if the server or its database does not answer. A retry might succeed. */
 export class ConnectionError extends CommandError {
   constructor(message: string) {
     super(message, exitCodes.unavailable);
@@ -73,8 +73,8 @@ export function formatNetworkError(url: string, error: unknown): string {
 }
 
 /**
- * Returns the name of the setting that selected the server, for an error message. If TAPEGATE_TOKEN is set, but
- * TAPEGATE_URL is not set, commands call this host's gateway.
+ * Describes, for an error message, which setting determines the server that commands call. If TAPEGATE_TOKEN is set,
+ * but TAPEGATE_URL is not set, commands call this host's gateway.
  */
 function describeChoice(url: string): string {
   const { TAPEGATE_URL, TAPEGATE_TOKEN, DATABASE_URL } = environment();
@@ -95,11 +95,13 @@ const OTHER_NAMES = new Map([
   ['quotas', '--quota'],
 ]);
 
-/** Returns the option for a GraphQL field, such as `--depth-bytes` for `depthBytes`. */
+/**
+ * Converts the name of a GraphQL field, such as `depthBytes`, to the name of a command-line option: `--depth-bytes`.
+ */
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
 
 /**
- * Replaces a GraphQL field name at the start of a message with the name of the command's option.
+ * Replaces the GraphQL field name at the start of an error message with the name of the command's option.
  * @param own maps the names of GraphQL fields to the names of the command's arguments
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {

@@ -56,8 +56,8 @@ const ownState: CommandState = {
 };
 
 /**
- * State of a command that `runWith` runs. Other commands do not use this storage, because on Node.js 20 a stored value
- * would slow down every promise in a server.
+ * Storage for the state of a command that `runWith` runs. A server does not store its state here, because on Node.js 20
+ * a stored value slows down every promise.
  */
 const replaced = new AsyncLocalStorage<CommandState>();
 
@@ -97,10 +97,13 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
   };
 }
 
-/** Milliseconds within which two signals count as one. npm forwards a Ctrl-C that the terminal has already sent. */
+/**
+ * Two signals within this many milliseconds count as one. If a command runs under npm, a Ctrl-C arrives twice: once
+ * from the terminal and once from npm.
+ */
 const SAME_SIGNAL_MS = 500;
 
-/** Resolves at the first signal that asks the process to stop. A second signal ends the process immediately. */
+/** Waits for the first signal that asks the process to stop. A second signal ends the process immediately. */
 export function whenStopped(): Promise<void> {
   const { signal: abort } = commandState();
   return new Promise((resolve) => {
@@ -117,7 +120,7 @@ export function whenStopped(): Promise<void> {
 }
 
 /**
- * Returns where a command writes its log. If `runWith` runs the command, the log goes to the command's own standard
+ * Returns where a command writes its log. A command that `runWith` runs writes its log to the command's own standard
  * error.
  */
 export function ownLog(): { logTo?: { write(line: string): void } } {

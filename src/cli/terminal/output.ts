@@ -53,7 +53,9 @@ export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, ho
   else printTable(header, rows.map(cells));
 }
 
-/** Prints a line to standard output. If scripts read standard output, prints the line to standard error instead. */
+/**
+ * Prints a line for people: to standard error if the command prints output for scripts, otherwise to standard output.
+ */
 export function printNote(text: string, { json, printPaths }: OutputOptions & { printPaths?: boolean }): void {
   if (json || printPaths) printToStderr(text);
   else printLine(text);
@@ -62,9 +64,8 @@ export function printNote(text: string, { json, printPaths }: OutputOptions & { 
 const MIN_COLUMN = 8;
 
 /**
- * Prints a table. In a terminal, narrows the columns to fit. If the terminal is too narrow even for that, prints each
- * cell on its own line. With the option `--wide`, or if standard output is not a terminal, columns keep their full
- * width.
+ * Prints a table. In a terminal, narrows the columns to fit. If even narrow columns do not fit, prints each cell on its
+ * own line. With the option `--wide`, or if standard output is not a terminal, columns keep their full width.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));

@@ -1,6 +1,6 @@
 /**
- * Shows progress on standard error. In a terminal, lines are redrawn in place; in other outputs, each update is a log
- * line.
+ * Shows progress on standard error. In a terminal, redraws the progress lines in place. In a log, prints a new line for
+ * each update.
  */
 import { Help } from 'commander';
 import { printable } from '../../core/text/printable.js';
@@ -15,7 +15,9 @@ export interface ProgressOutput {
 
 const TERMINAL_MS = 200;
 
-/** Milliseconds after which a log repeats an unchanged line, to show that the command still runs. */
+/**
+ * Milliseconds after which an unchanged progress line is printed to a log again, to show that the command still runs.
+ */
 const SAME_LINE_MS = 3_600_000;
 
 const roomOf = ({ columns = 80 }: ProgressOutput) => Math.max(columns - 1, 1);
@@ -83,7 +85,7 @@ const MAX_BAR = 30;
 const MIN_BAR = 5;
 
 /**
- * Returns a progress bar and a text that together fit on one line in the terminal.
+ * Returns a progress bar followed by `text`. The bar's length depends on the terminal's width.
  * @param part the completed fraction, from 0 to 1
  */
 export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {

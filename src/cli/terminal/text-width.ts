@@ -1,5 +1,6 @@
 /**
- * Measures the width of text in terminal columns. East Asian letters and emoji take two columns, combining marks none.
+ * Measures the width of text in terminal columns. East Asian characters and emoji take two columns. Combining marks
+ * take no column.
  */
 
 const ASCII = /^[\x20-\x7e]*$/;
@@ -23,7 +24,7 @@ export const padTo = (text: string, width: number): string => text + ' '.repeat(
 
 const ELLIPSIS = '…';
 
-/** Shortens a text to `width` columns. An ellipsis replaces the end of the text, or the beginning of a path. */
+/** Shortens a text to `width` columns. Replaces the end of a text, or the beginning of a path, with an ellipsis. */
 export function truncate(text: string, width: number): string {
   if (widthOf(text) <= width) return text;
   if (!text.startsWith('/')) return takeWidth(clustersOf(text), width - 1).join('') + ELLIPSIS;

@@ -15,14 +15,15 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // reuse the formatter, because creating one is slow; the locale `sv-SE` formats times almost as in ISO 8601
+  // reuse the formatter, because creating a formatter is slow; times in the locale `sv-SE` look like `2026-01-31
+  // 18:00:00`
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }
 
 /**
- * Formats a time like `formatTime` if the output is for people. For scripts, returns the server's time to the second,
- * with its time zone.
+ * For people, formats a time like `formatTime`. For scripts, removes fractions of a second from the server's time, but
+ * keeps the time zone.
  */
 export function formatWholeTime(time: string): string {
   return commandState().isForPeople ? formatTime(time) : time.replace(/\.\d+/, '');
@@ -54,7 +55,9 @@ export function formatSpan(seconds: number): string {
 
 const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, '');
 
-/** Appends the time of the next attempt, if any, to the description of a problem: `no answer (next try in 14 s)`. */
+/**
+ * Describes a problem and, if Tapegate will try again, the time until the next attempt: `no answer (next try in 14 s)`.
+ */
 export function formatProblem(now: string, problem: string, nextTry: string | null): string {
   return nextTry === null
     ? problem

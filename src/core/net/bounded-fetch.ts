@@ -1,6 +1,6 @@
 /**
- * `fetch` with time and size limits. The abort signal alone does not suffice, because Node.js can lose the signal while
- * it reads the response.
+ * `fetch` with time and size limits. This module does not rely on the abort signal of `fetch`, because Node.js can
+ * ignore the signal while reading the response.
  */
 
 const MAX_BYTES = 1024 * 1024;
@@ -23,7 +23,7 @@ export async function fetchBounded(url: string | URL, options: RequestInit, ms: 
   const aborted = new Promise<never>((_, reject) => {
     end.signal.addEventListener('abort', () => reject(end.signal.reason), { once: true });
   });
-  aborted.catch(() => {}); // prevent an unhandled rejection of this promise after the response has arrived
+  aborted.catch(() => {}); // prevent an unhandled rejection if `aborted` rejects after the response has arrived
   try {
     end.signal.throwIfAborted();
     const response = await Promise.race([fetch(url, { ...options, signal: end.signal }), aborted]);

@@ -1,6 +1,6 @@
 /**
- * Decides which addresses webhooks may call. Engines inside the site's network call the URLs that users choose. So
- * private addresses are allowed only if TAPEGATE_WEBHOOK_HOSTS lists them.
+ * Decides which addresses webhooks may call. Engines inside the site's network send webhooks to URLs that users choose.
+ * Private addresses are therefore allowed only if TAPEGATE_WEBHOOK_HOSTS lists them.
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -47,12 +47,12 @@ const isForbidden6 = createRangeTest(['fe80::/10', 'fec0::/10', 'fd00:ec2::254',
  * address begins.
  */
 const CONTAINING: [prefix: string, at: number][] = [
-  ['::/96', 6], // compatible
-  ['::ffff:0:0/96', 6], // mapped
-  ['::ffff:0:0:0/96', 6], // translated
-  ['64:ff9b::/96', 6], // NAT64
+  ['::/96', 6], // IPv4-compatible addresses
+  ['::ffff:0:0/96', 6], // IPv4-mapped addresses
+  ['::ffff:0:0:0/96', 6], // IPv4-translated addresses
+  ['64:ff9b::/96', 6], // NAT64 addresses
   ['64:ff9b:1::/48', 6],
-  ['2002::/16', 1], // 6to4
+  ['2002::/16', 1], // 6to4 addresses
 ];
 const containing = CONTAINING.map(([prefix, at]) => ({ isIn: createRangeTest([prefix]), at }));
 

@@ -4,7 +4,10 @@ import type { Dirent } from 'node:fs';
 import { opendir } from 'node:fs/promises';
 
 export interface NamedEntry {
-  /** The entry's name. If the name is not UTF-8, bytes other than printable ASCII are escaped, for example as \xE9. */
+  /**
+   * Name of the directory entry. If the name is not UTF-8, bytes other than printable ASCII are escaped, for example as
+   * \xE9.
+   */
   name: string;
   isText: boolean;
   entry: Dirent<Buffer>;
@@ -30,7 +33,7 @@ function escapeBytes(name: Buffer): string {
     .join('');
 }
 
-/** Returns the end of an error message for bytes that are not UTF-8. */
+/** Describes, for the end of an error message, why a file's bytes are not UTF-8. */
 export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: convert it with iconv -f UTF-16 -t UTF-8' : 'is not valid UTF-8';
 }
