@@ -34,8 +34,8 @@ const fixedLimits = {
   longLists: 16,
   requestPaths: 250_000,
   /**
-   * Maximum numbers of open patterns and of unresolved paths in all requests of a user that have not ended. An open
-   * pattern also selects files that are added later. An unresolved path is not in the catalogue yet.
+   * Maximum numbers of open patterns and of unresolved paths in a user's requests. Expired and cancelled requests do
+   * not count. An open pattern also selects files that are added later. An unresolved path is not in the catalogue yet.
    */
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,

@@ -1,6 +1,6 @@
 /**
- * Computes the database server's time between readings of the server's clock. Ignores readings that contradict the time
- * elapsed in this process, unless an operator accepts the server's new time.
+ * Estimates the database server's time between two readings of the server's clock. Ignores a reading that is
+ * implausible given the time elapsed on this host, unless an operator accepts the server's new time.
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -51,8 +51,8 @@ export function readBoot(): string {
 }
 
 /**
- * Returns the seconds between two `HostTime` values from one host. Uses `elapsed` only after a suspension, because some
- * containers count `elapsed` from the container's start.
+ * Returns the seconds between two `HostTime` values from one host. Uses `elapsed` only after a suspension of the host,
+ * because in some containers, `elapsed` counts from the container's start.
  */
 export function secondsPassed(from: HostTime, until: HostTime): number {
   const [running, elapsed] = [until.running - from.running, until.elapsed - from.elapsed];
@@ -60,7 +60,7 @@ export function secondsPassed(from: HostTime, until: HostTime): number {
 }
 
 export class DatabaseClock {
-  /** Whether destructive jobs may run. False after any process has seen the server's clock jump. */
+  /** Whether destructive jobs may run. False after any process has detected a jump of the server's clock. */
   isPlausible = true;
   /** The server's time when `performance.now()` was 0, in microseconds since 1970. */
   private origin = Math.round(performance.timeOrigin * 1000);
@@ -69,13 +69,13 @@ export class DatabaseClock {
   private readAt = 0;
   private last = 0;
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
-  /** The plausible reading with which later readings of the server's clock are compared. */
+  /** The earlier, plausible reading of the server's clock with which new readings are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
   private aheadMicros = 0;
 
   /**
-   * Adopts a reading of the server's clock. Keeps the current reading if the current reading is more exact and agrees
-   * with the new one.
+   * Adopts a reading of the server's clock. Keeps the previous reading if the previous reading is more exact and agrees
+   * with the new reading.
    * @param micros the server's time, in microseconds since 1970
    * @param asked values of `performance.now()` when the query was sent and when the answer arrived
    */
@@ -107,7 +107,7 @@ export class DatabaseClock {
     return true;
   }
 
-  /** Returns by how many seconds the server's clock is ahead of this clock; 0 while readings are plausible. */
+  /** Returns by how many seconds the server's clock is ahead of this clock; 0 while the server's clock is plausible. */
   get aheadSeconds(): number {
     return this.aheadMicros / 1e6;
   }

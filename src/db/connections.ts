@@ -42,7 +42,7 @@ export function findShortage(limits: ConnectionLimits, { least, most }: Needs): 
       of: 'max_connections on the server',
       run: 'raise max_connections, and restart the server',
     },
-    // skip the role's and the database's limits, which do not apply to superusers
+    // the connection limits of roles and databases do not apply to superusers
     ...(limits.isSuperuser
       ? []
       : [

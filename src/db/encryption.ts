@@ -1,7 +1,7 @@
 /**
- * Supports `sslmode` in a database URL as libpq does. The driver pg makes only one attempt, with or without encryption.
- * So this module makes a second attempt, and remembers what each server accepts. `require` is stricter than in libpq:
- * Tapegate checks the certificate, as with `verify-full`.
+ * Supports `sslmode` in a database URL as libpq does. The driver pg makes only one attempt to connect, with or without
+ * encryption. This module adds the second attempt, and remembers which attempt each server accepts. `sslmode=require`
+ * is stricter than in libpq: Tapegate checks the server's certificate, as with `verify-full`.
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
@@ -15,8 +15,8 @@ const ways = new Map<string, readonly [first: string, second: string]>([
 const reached = new Set<string>();
 
 /**
- * Database URLs, without secrets, of servers that refused the first mode. For these servers, only the second mode is
- * tried.
+ * Database URLs, without secrets, of servers that refused the first mode. Later attempts to connect use only the second
+ * mode.
  */
 const onSecondWay = new Set<string>();
 

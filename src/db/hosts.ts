@@ -1,12 +1,12 @@
 /**
- * A database's servers: one accepts writes, and the others are its standbys. pulse.ts finds the server that accepts
- * writes.
+ * The servers of a database: one server accepts writes, and the others are its standbys. pulse.ts finds the server that
+ * accepts writes.
  */
 import type pg from 'pg';
 import { hostOf, splitHosts } from '../config/database-url.js';
 
 /**
- * Calls `ask` for each server that the URL lists, in the same order, until a call succeeds.
+ * Calls `ask` for each server in the URL, in the order of the URL, until a call succeeds.
  * @throws the first error that a server itself reported, or else the first network error
  */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {
@@ -22,10 +22,7 @@ export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>)
   throw errors.find((error) => !isOfNetwork(error)) ?? errors[0];
 }
 
-/**
- * Connection settings for all servers. `current` contains the settings for the server that was last known to accept
- * writes.
- */
+/** Connection settings for all servers. `current` contains the settings for the last server that accepted writes. */
 export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];
   current: pg.ClientConfig;

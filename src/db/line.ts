@@ -34,8 +34,8 @@ function wholeOrText(text: string): bigint | string {
 const sockets = new WeakMap<pg.Client, Duplex>();
 
 /**
- * A client that applies the session settings to its connection. `destroy` can end the connection at any time, because
- * the constructor supplies the socket.
+ * A client that applies the session settings to its connection. The constructor supplies the connection's socket, so
+ * that `destroy` can close the socket at any time.
  */
 export class SocketClient extends pg.Client {
   private readonly setUp: string;
@@ -79,7 +79,7 @@ export class SocketClient extends pg.Client {
 
   protected async begin(): Promise<this> {
     try {
-      // send one message; the server replies with one result per statement
+      // send all statements in one message; the server returns one result per statement
       const results = await super.query(`${this.setUp}; ${this.question()}`);
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
@@ -153,7 +153,7 @@ function withRemedy(error: unknown): unknown {
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
-  // close a client of another class normally, although a server that hangs might delay the close
+  // a client of another class has no known socket, so close it normally
   else void client.end().catch(() => {});
 }
 
@@ -228,7 +228,7 @@ export class Line {
         this.renew();
         const { losses } = this;
         const answer = this.send({ name: losses === 0 ? name : `${name}_${losses}`, text, values });
-        // one invalid statement means that all prepared statements on this connection are invalid
+        // after an invalid statement, use new names for all prepared statements on this connection
         answer.catch((error) => {
           if (isUseless(error) && this.losses === losses) this.losses++;
         });
@@ -252,7 +252,7 @@ export class Line {
     };
   }
 
-  /** Refuses all later connections to databases other than the current one. */
+  /** From now on, refuses connections to any database other than the current database. */
   async keepDatabase(pool: pg.Pool): Promise<void> {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }

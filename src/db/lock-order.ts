@@ -5,13 +5,14 @@
  * - A statement that changes a row also locks the row.
  * - A request's lock covers its request files and unresolved paths. A file's lock covers the file's rows in the table
  *   `verification`, except rows that an import or `verifyAgain` deletes. A webhook's lock covers its messages.
- * - The email sender and the pruning job lock emails without waiting. `purgeUser` locks emails after quotas. A
- *   transaction that creates or deletes an engine's claim to remove a copy locks the claim last.
+ * - The email sender and the pruning job lock emails without waiting. `purgeUser` locks emails after quotas. An engine
+ *   claims a copy before it removes the copy. A transaction that creates or deletes such a claim locks the claim last.
  * - Two transactions that insert the same paths might wait for each other at the unique index on paths. Imports
- *   therefore insert paths in sorted order, before they take the catalogue's lock. Renaming files to a path that an
- *   import is adding can deadlock with the import.
- * - `settleRequests` takes shared locks on the files that the requests wait for. Some callers have already locked other
- *   files: the doctor's repairs, and the jobs for orphans and changed copies. Two such transactions might deadlock.
+ *   therefore insert paths in sorted order, before they take the catalogue's lock. A transaction that renames a file to
+ *   a path that an import is adding can deadlock with the import.
+ * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs for
+ *   orphans and changed copies, lock other files before they call `settleRequests`. Two of these transactions might
+ *   deadlock.
  * - After a deadlock or a failed `NOWAIT`, the transaction is run again (transaction.ts).
  * - While a transaction holds locks on files, a trigger marks the links at the files' archive paths. The transaction
  *   that later updates the marked links does not wait for any row.

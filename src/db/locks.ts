@@ -4,19 +4,19 @@ import type { Transaction } from './transaction.js';
 
 /** Locking clauses for the end of a SELECT. Each clause contains the usual alias of the table to lock. */
 export const locking = {
-  /** Lock for removing the library. */
+  /** Lock for removing a library. */
   library: sql`FOR UPDATE OF b`,
   libraryKept: sql`FOR KEY SHARE OF b`,
-  /** Lock for changing the library without blocking imports. */
+  /** Lock for changing a library without blocking imports. */
   libraryAlone: sql`FOR NO KEY UPDATE OF b`,
-  /** Lock that prevents changes to the library; skips a library that another transaction is changing. */
+  /** Lock that prevents changes to a library. The query skips a library that another transaction is changing. */
   freeLibraryShared: sql`FOR SHARE OF b SKIP LOCKED`,
   volume: sql`FOR UPDATE OF v`,
   request: sql`FOR NO KEY UPDATE OF r`,
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
   quota: sql`FOR NO KEY UPDATE OF q`,
-  /** Lock that prevents other changes to the quota, and new requests that charge the quota. */
+  /** Lock that prevents other changes to a quota, and new requests that charge the quota. */
   quotaAlone: sql`FOR UPDATE OF q`,
   /** Lock that prevents the removal of a request's quota until the commit, but no other change to the quota. */
   quotaKept: sql`FOR KEY SHARE OF q`,
@@ -25,12 +25,12 @@ export const locking = {
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
-  /** Lock that prevents other engines from claiming the drive. It does not block renewals of the drive's lease. */
+  /** Lock that prevents other engines from claiming a drive, but does not block renewals of the drive's lease. */
   driveKept: sql`FOR KEY SHARE OF d`,
   drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
-  /** Lock that prevents other engines from claiming the library. It does not block renewals of the library's lease. */
+  /** Lock that prevents other engines from claiming a library, but does not block renewals of the library's lease. */
   stagerKept: sql`FOR KEY SHARE OF y`,
   staging: sql`FOR UPDATE OF g`,
   freeStaging: sql`FOR UPDATE OF g SKIP LOCKED`,
@@ -56,7 +56,7 @@ export async function lockLibraries(tx: Transaction, which: Sql): Promise<number
   return rows.map((row) => row.id);
 }
 
-/** Prevents the removal of any library until the commit. */
+/** Prevents, until the commit, that another transaction removes a library. */
 export async function lockLibrariesKept(tx: Transaction): Promise<void> {
   await lockAll(tx, sql`SELECT FROM library b ORDER BY b.id ${locking.libraryKept}`);
 }
@@ -96,7 +96,7 @@ export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/** Locks the selected rows. The query returns only a count, because it might lock a million rows. */
+/** Locks the selected rows. Returns only their count, because the query might lock a million rows. */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }
@@ -108,8 +108,8 @@ export const ADVISORY_SPACE = 1413563205;
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
 /**
- * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job takes its lock only if
- * the lock is free, so that only one of several engines does the work.
+ * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job skips its work if another
+ * engine holds the job's lock.
  */
 export const advisoryKeys = {
   /** Lock for numbering events. The function `number_events` takes this lock only if it is free. */
@@ -121,7 +121,7 @@ export const advisoryKeys = {
   demo: 4,
   /** Lock for deleting events. The function `number_events` also takes this lock, if it is free. */
   history: 5,
-  /** Lock that is held while the site's activity counters are updated. */
+  /** Lock for updating the site's activity counters. */
   curves: 6,
   /** Lock for adding a webhook or scanning events for webhooks, so that no webhook misses an event. */
   webhooks: 7,
@@ -143,7 +143,8 @@ export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): 
 }
 
 /**
- * SQL expression that tries to lock the catalogue in shared mode without waiting, and returns whether this succeeded.
+ * SQL expression that tries to lock the catalogue in shared mode without waiting. The expression is true if the
+ * catalogue was locked.
  */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 

@@ -1,7 +1,7 @@
 /**
  * Applies pending migrations, or checks that no migration is pending.
- * - Tapegate uses the same migration table, checksums and advisory lock as `prisma migrate deploy`. So either program
- *   can migrate a database, and several processes can start at the same time.
+ * - Tapegate uses the same migration table, checksums and advisory lock as `prisma migrate deploy`. Either program can
+ *   therefore migrate a database, and several processes can start at the same time.
  * - A migration and its record are written in one transaction, so a killed process does not leave a partial migration.
  * - Old and new versions run side by side during an upgrade. A new version therefore only adds tables and columns. A
  *   later version removes tables and columns that no version reads any more.
@@ -33,7 +33,7 @@ export async function migrate(
 ): Promise<string[]> {
   return await withClient(config, Client, async (client) => {
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
-    // check for the table, because CREATE TABLE IF NOT EXISTS requires a privilege even if the table exists
+    // look for the table first, because CREATE TABLE IF NOT EXISTS requires a privilege even if the table exists
     if (!(await hasTable(client, '_prisma_migrations'))) await client.query(RECORDS);
     const pending = await findPending(client, dir);
     for (const migration of pending) await apply(client, migration);
@@ -63,7 +63,7 @@ async function withClient<T>(
   const client = new Client(config);
   client.on('error', () => {});
   await client.connect();
-  return await work(client).finally(() => client.end()); // closing the connection also releases the lock
+  return await work(client).finally(() => client.end()); // this also releases the advisory lock
 }
 
 async function hasTable(client: pg.Client, name: string): Promise<boolean> {
@@ -127,7 +127,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
     );
     await client.query('COMMIT');
   } catch (error) {
-    await client.query('ROLLBACK').catch(() => {}); // ignored, because the connection itself might have failed
+    await client.query('ROLLBACK').catch(() => {}); // ignore the error: the connection might be lost
     throw new Error(`migration ${name}: ${messageOf(error)}`, { cause: error });
   }
 }

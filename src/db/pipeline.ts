@@ -1,6 +1,6 @@
 /**
- * Runs one statement with its own settings in one round trip: sends BEGIN, the settings, the statement and COMMIT
- * together.
+ * Runs one statement with its own PostgreSQL settings in one round trip: sends BEGIN, the settings, the statement and
+ * COMMIT together.
  */
 import type pg from 'pg';
 import { isPrepared, isUseless, prepared } from './prepared.js';
@@ -9,15 +9,15 @@ import { join, raw, type Sql, sql } from './sql.js';
 type Settings = Readonly<Record<string, string>>;
 
 /**
- * Settings that make PostgreSQL scan a large table in parallel. With the default settings, the planner uses only one
- * core if it expects to find rows early.
+ * Settings that make PostgreSQL scan a large table in parallel. With the default settings, PostgreSQL uses only one
+ * core if it expects to find enough rows soon.
  */
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
 /**
- * Settings that turn off parallel workers, for statements that read a few rows through an index. With the default
- * settings, a wrong estimate might make PostgreSQL start workers, which takes a hundred times as long as reading ten
- * rows.
+ * Settings that turn off parallel workers, for statements that read a few rows through an index. Because of a wrong
+ * estimate, PostgreSQL might otherwise start workers for such a statement, and starting workers takes a hundred times
+ * as long as reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 
@@ -61,7 +61,7 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
       try {
         return await sendTogether<Row>(client, [settings, statement]);
       } catch (error) {
-        if (!isUseless(error)) throw error; // run the transaction again, because the failed attempt had no effect
+        if (!isUseless(error)) throw error; // otherwise, run the transaction again
       }
     }
   } finally {
@@ -69,7 +69,7 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
   }
 }
 
-/** @throws the error of the first failed statement, because later statements fail only as a consequence */
+/** @throws the error of the first failed statement; the later statements fail only because the first one failed */
 async function sendTogether<Row extends object>(client: pg.ClientBase, statements: readonly Sql[]): Promise<Row[]> {
   const sent = [BEGIN, ...statements, COMMIT].map((each) => client.query<Row>(each));
   const ends = await Promise.allSettled(sent);

@@ -1,7 +1,7 @@
 /**
  * Planner settings for statements that look up rows by key. With outdated or missing statistics, PostgreSQL might
- * choose to read ten million rows to find two rows. Key lookups are safe for large inputs too: for 200,000 files, they
- * take only 10 to 20 % longer than scanning the tables once.
+ * choose to read ten million rows to find two rows. For large inputs, key lookups are only a little slower than scans:
+ * 10 to 20 % for 200,000 files.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -12,15 +12,16 @@ import type { Transaction } from './transaction.js';
 const [on, off] = ['on', 'off'];
 
 /**
- * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost, so PostgreSQL
- * would compile the plan. Compiling takes fifty times as long as running the plan.
+ * Turns off JIT compilation, which would take fifty times as long as running the statement. Before PostgreSQL 18, a
+ * disabled plan node adds 10^10 to a plan's cost, and PostgreSQL compiles plans with a high cost.
  */
 const uncompiled = { jit: off };
 
 /**
- * Returns a statement that makes PostgreSQL look up rows by key, until `plannedFreely` or the commit. Uses a generic
- * plan, because planning for each value takes several times as long as running the statement. Turns off bitmap scans,
- * because the planner underestimates the cost of the trigram index before the first ANALYZE.
+ * Returns a statement that makes PostgreSQL look up rows by key until the commit, or until the statement
+ * `plannedFreely`. Selects generic plans, because planning a statement for each value takes several times as long as
+ * running the statement. Turns off bitmap scans, because the planner underestimates the cost of the trigram index
+ * before the first ANALYZE.
  */
 export const plannedByKeys = () =>
   prepared(

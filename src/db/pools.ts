@@ -17,8 +17,8 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Delays V8's optimization of Prisma's query compiler, a WebAssembly module. With V8's default tiering budget, a short
- * command takes twice the CPU time (0.70 s instead of 0.39 s).
+ * Delays V8's optimization of Prisma's query compiler, a WebAssembly module. With V8's default settings, the
+ * optimization doubles the CPU time of a short command (0.70 s instead of 0.39 s).
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -30,7 +30,7 @@ export interface Database {
    * pipelined.
    */
   streamPool: pg.Pool;
-  /** Connections for imports. Queries are not pipelined, because imports use COPY. */
+  /** Connections for imports. Queries are not pipelined, because imports use COPY, which cannot be pipelined. */
   importPool: pg.Pool;
   longReads: LongReads;
   /** Limiter for queries in the main pool that try to read a list within a second. */
@@ -46,12 +46,16 @@ export interface Database {
   /** Limiter for GraphQL queries. */
   queries: LongReads;
   /**
-   * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.
+   * Pool for statements that must not wait for other work. A connection is opened only while the main pool has no free
+   * connection.
    */
   vitalPool: pg.Pool;
-  /** Returns the main pool. If all connections of the main pool are in use, returns `vitalPool`. */
+  /** Returns the main pool, or `vitalPool` if all connections of the main pool are in use. */
   urgentPool(): pg.Pool;
-  /** Runs a heartbeat in `urgentPool`, and returns the rows. A heartbeat that takes more than three seconds fails. */
+  /**
+   * Runs a heartbeat's statement in `urgentPool`, and returns the rows. A heartbeat that takes more than three seconds
+   * fails.
+   */
   vitalRows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   prisma: PrismaClient;
   pulse: Pulse;
@@ -59,7 +63,7 @@ export interface Database {
   /** Class for connections outside the pools. Callers pass `config` to the constructor. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
-  /** Remembers the database's identity. Later connections to a database with a different identity are rejected. */
+  /** Remembers the database's identity, and rejects later connections to a database with a different identity. */
   keepDatabase(): Promise<void>;
   /** Closes all connections. Returns within seconds even if the database does not answer. */
   close(): Promise<void>;
@@ -96,7 +100,9 @@ const CONNECT_MS = 30_000;
 const KEEP_ALIVE_MS = 10_000;
 /** Maximum number of cached query plans in Prisma. */
 const PLANS = 250;
-/** Time limit in milliseconds for a heartbeat. After a timeout, the next heartbeat opens a new connection. */
+/**
+ * Time limit in milliseconds for a heartbeat. After a heartbeat times out, the next heartbeat opens a new connection.
+ */
 const VITAL_MS = 3000;
 const CLOSE_MS = 3000;
 
@@ -113,7 +119,7 @@ const VITAL_CONNECTIONS = 2;
 const LONG_READ_WAIT_MS = 5000;
 const QUERIES = 64;
 const QUERY_WAIT_MS = 10_000;
-/** Minimum rate at which a client must read a long list. Even a slow network of 256 kB/s exceeds this rate. */
+/** Minimum rate at which a client must read a long list. Even a client on a slow network (256 kB/s) reads faster. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
 /** Maximum number of connections that a process opens, by process type. */
@@ -134,8 +140,8 @@ function hostsOf(config: pg.ClientConfig): DatabaseHosts {
 }
 
 /**
- * Opens the pools. Each connection is opened on demand. While the database is unreachable, every query and every wait
- * for a connection fails with an `UnavailableError`.
+ * Opens the pools. A pool opens a connection only when a query needs the connection. While the database is unreachable,
+ * every query and every wait for a connection fails with an `UnavailableError`.
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
   const hosts = hostsOf({
@@ -200,8 +206,8 @@ function createLimiters(connections: number, streams: number, options: DatabaseO
   const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // lists get half of the connections, so that other work never waits for lists
   const half = Math.max(Math.ceil(connections / 2), 1);
-  // slow changes use at most two thirds of the connections, and quick changes at most a fifth, so that reads never wait
-  // for changes
+  // slow changes get at most two thirds of the connections, and quick changes at most a fifth, so that some connections
+  // are always left for reads
   const part = (parts: number) => Math.max(Math.floor(connections / parts), 1);
   const changes = { ...common, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes' };
   return {
@@ -219,7 +225,8 @@ const hasRoom = (pool: pg.Pool) => pool.idleCount > pool.waitingCount || pool.to
 class WatchedPool extends pg.Pool {
   constructor(config: pg.PoolConfig) {
     super(config);
-    // the pool replaces a connection that breaks while idle; a query on a broken connection fails with its own error
+    // ignore these errors: the pool replaces an idle connection that fails, and a query on a failed connection reports
+    // its own error
     this.on('error', () => {});
     this.on('connect', (client) => client.on('error', () => {}));
   }

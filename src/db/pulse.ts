@@ -26,7 +26,7 @@ const FIRST_BEATS = 3;
 const SEARCH_MS = 500;
 /** Time limit in milliseconds for one server's answer if the database has several servers. */
 const HOST_MS = 3000;
-/** Number of timer intervals into which `lostMs` is divided, to measure the time without an answer. */
+/** The time limit `lostMs` is measured as this number of timer intervals. */
 const STEPS = 10;
 
 const TOO_MANY_CONNECTIONS = '53300';
@@ -73,18 +73,18 @@ export class Pulse {
 
   /** Starts the periodic checks, even if the server does not answer yet. */
   follow(): void {
-    // drop the connection when `run` ends, because `run` might open a connection even after a call of `close`
+    // close the connection when `run` ends, because `run` might open a connection even after a call of `close`
     this.running = this.run().finally(() => this.drop());
   }
 
   /**
-   * Listens for notifications on the channel `tapegate`, also after each reconnection.
+   * Listens for notifications on the channel `tapegate`. Listens again after each reconnection.
    * @returns a function that stops listening
    */
   async listen(listener: Listener): Promise<() => void> {
     this.listeners.add(listener);
     if (this.listening && this.listening === this.client) listener.onBegin();
-    // ignored, because the next connection will listen if this connection broke
+    // ignore the error: if this connection has failed, the next connection will listen
     else await this.beginListening().catch(() => {});
     return () => this.listeners.delete(listener);
   }
@@ -107,7 +107,7 @@ export class Pulse {
         await this.beat();
         hadClient = true;
         this.find();
-        // listen after `find`, because `find` lets the process's other connections reconnect
+        // call `find` before listening, because `find` allows the process's other connections to reconnect
         await this.beginListening();
         void this.onBeat();
         await this.rest(BEAT_MS);
@@ -115,7 +115,7 @@ export class Pulse {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // check again immediately, because the connection might have broken although the server works
+        // check again immediately, because the connection might have failed although the server works
         if (hadClient && !wasSilent) continue;
         if (!causesOf(error).some(isThere)) this.lose(error);
         await this.rest(SEARCH_MS);
@@ -207,7 +207,7 @@ export class Pulse {
 
   /**
    * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time by counting timer
-   * intervals, so that time during which this process itself stalls does not count.
+   * intervals, so that time during which this process is suspended or busy does not count.
    */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;
@@ -259,7 +259,7 @@ export class Pulse {
   }
 }
 
-/** Returns true if the server rejected just one statement, and false if the server is shutting down. */
+/** Returns true if the server rejected a statement, and false if the server is shutting down. */
 function isRefusal(error: unknown): boolean {
   return error instanceof pg.DatabaseError && !error.code?.startsWith('57P');
 }
@@ -277,8 +277,8 @@ function isThere(error: unknown): boolean {
 const GRACE_MS = 500;
 
 /**
- * Connects to the server that accepts writes. Queries all servers in parallel, so that a silent server does not delay
- * the search.
+ * Connects to the server that accepts writes. Queries all servers in parallel, so that a server that does not answer
+ * does not delay the search.
  * @param patienceMs the time limit for all answers, in milliseconds
  * @throws AggregateError with each server's problem if no server accepts writes
  * @throws Error if two servers accept writes, because writes to an isolated server would be lost

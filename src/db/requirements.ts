@@ -12,7 +12,7 @@ interface Facts {
   role: string;
   encoding: string;
   hasTables: boolean;
-  /** Schema other than `public` that contains Tapegate's tables. Null if there is no such schema. */
+  /** The schema that contains Tapegate's tables, if this is not the schema `public`; otherwise null. */
   otherSchema: string | null;
   trigramSchema: string | null;
   mayUse: boolean | null;

@@ -1,6 +1,7 @@
 /**
- * Sets the session settings that Tapegate's statements rely on, because a site can change PostgreSQL's defaults. A
- * statement applies the settings, because a pooler accepts only a few settings when a connection starts.
+ * Sets the session settings that Tapegate's statements rely on, because a site can change PostgreSQL's defaults.
+ * Tapegate applies the settings with a statement, because a pooler accepts only a few settings when a connection
+ * starts.
  */
 import pg from 'pg';
 import { parse } from 'pg-connection-string';
@@ -11,7 +12,10 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /** The only value that Tapegate overwrites. If `replaces` is undefined, Tapegate overwrites any value. */
+  /**
+   * Tapegate changes the setting only if the setting has this value. If `replaces` is undefined, Tapegate changes any
+   * value.
+   */
   replaces?: string;
 }
 
@@ -28,8 +32,8 @@ export const defaultSettings: readonly SessionSetting[] = settings(
 );
 
 /**
- * Settings that apply in every session, regardless of the site's settings. A setting that the server does not know is
- * skipped.
+ * Settings that apply in every session, regardless of the site's settings. A setting is skipped if the server does not
+ * support the setting.
  */
 export const requiredSettings: readonly SessionSetting[] = [
   ...settings('Tapegate uses locks, not retries, to order concurrent writes. Statements must see earlier commits.', {
@@ -110,8 +114,8 @@ export const requiredSettings: readonly SessionSetting[] = [
 const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
 
 /**
- * Splits a connection's configuration into two parts: a configuration without session settings, and a statement that
- * applies the session settings.
+ * Splits a connection's configuration into a configuration without session settings, and a statement that applies the
+ * session settings.
  * @param config configuration for `pg.Client`; options such as `statement_timeout` count as required settings
  */
 export function withSettings(config: pg.ClientConfig = {}): {

@@ -13,7 +13,8 @@ const ANSWER_MS = 10_000;
 
 /**
  * Compares an idle client's server process with the processes of two clients that have open transactions. A pooler in
- * transaction mode lets another client use the idle client's server connection. Leaves no state on a shared connection.
+ * transaction mode lets another client use the idle client's server connection. The comparison does not change the
+ * state of any session.
  * @throws Error if sessions share server connections
  */
 export async function requireSessions(config: pg.ClientConfig): Promise<void> {

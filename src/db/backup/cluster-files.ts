@@ -1,6 +1,6 @@
 /**
- * Copies a cluster's files, from a running server or from a backup. Computes each file's checksum, and syncs the copy
- * to disk.
+ * Copies the files of a PostgreSQL cluster, from a running server or from a backup. Computes each file's checksum, and
+ * syncs the copy to disk.
  */
 import { createHash } from 'node:crypto';
 import fs, { constants } from 'node:fs';
@@ -16,7 +16,7 @@ const CHUNK = 1 << 20;
 const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
-/** Files that a backup omits, because they belong to the running server or would be useless in a copy. */
+/** Files that a backup omits, because they describe the running server or would be useless in a copy. */
 const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
@@ -42,7 +42,7 @@ export async function listCluster(dataDir: string): Promise<ClusterFiles> {
 
 async function listInto(listed: ClusterFiles, dataDir: string, directory: string): Promise<void> {
   const entries = await readdir(path.join(dataDir, directory), { withFileTypes: true }).catch((error) => {
-    if (codeOf(error) === 'ENOENT') return []; // ignore a missing directory, because its database was dropped
+    if (codeOf(error) === 'ENOENT') return []; // ignore a missing directory: its database was dropped
     throw error;
   });
   for (const entry of entries) {
@@ -63,7 +63,7 @@ async function listInto(listed: ClusterFiles, dataDir: string, directory: string
 
 /**
  * @param to.owner the owner of the copy, by default this process's user
- * @returns the file's entry for the manifest; undefined if the source file no longer exists
+ * @returns the copied file's entry for the backup's manifest; undefined if the source file no longer exists
  */
 export async function copyFile(
   from: { directory: string; path: string },
@@ -94,7 +94,10 @@ export async function copyFile(
   return { path: from.path, size, sha256: hash.digest('hex') };
 }
 
-/** Reads pg_control until two reads return the same bytes, because the server might be writing to the file. */
+/**
+ * Reads the file pg_control repeatedly until two reads return the same bytes, because the server might be writing to
+ * it.
+ */
 function readWhole(fd: number): Buffer {
   const read = () => {
     const buffer = Buffer.alloc(CHUNK);

@@ -10,7 +10,7 @@ const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 interface Table {
   name: string;
   columns: string[];
-  /** Tables that this table's foreign keys reference, and that must be copied before this table. */
+  /** Names of the tables that this table's foreign keys reference. These tables must be copied before this table. */
   needs: string[];
 }
 
@@ -39,7 +39,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
     await target.query('BEGIN');
     await target.query(`LOCK TABLE ${names.join(', ')} IN ACCESS EXCLUSIVE MODE`);
     await refuseUsed(target);
-    // disable triggers, because one of them forbids emptying the audit table
+    // disable all triggers, because a trigger on the audit table rejects TRUNCATE
     for (const name of names) await target.query(`ALTER TABLE ${name} DISABLE TRIGGER USER`);
     await target.query(`TRUNCATE ${names.join(', ')}`);
     for (const table of tables) await copyTable(source, target, table);

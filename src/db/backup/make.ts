@@ -1,6 +1,6 @@
 /**
  * Backs up the embedded database while it runs, without locks. A backup contains the cluster's files, and the WAL that
- * the server writes while the files are copied. A replication slot retains the WAL until the backup's connection ends.
+ * the server writes during the backup. A replication slot retains the WAL until the backup's connection ends.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -20,7 +20,7 @@ interface BackupTask {
   program: string;
 }
 
-/** Creates the backup. If the process is killed, a directory `<target>.partial-…` might remain. */
+/** Creates a backup. If the process is killed, a partial backup might remain in a directory `<target>.partial-…`. */
 export async function makeBackup(task: BackupTask): Promise<Manifest> {
   const target = path.resolve(task.target);
   if (existsSync(target)) throw new Error(`${target} already exists: name a new directory`);
@@ -47,7 +47,9 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
   }
 }
 
-/** Rejects a target inside the database's directory: each backup would contain itself and all earlier backups. */
+/**
+ * Rejects a backup inside the database's directory, because such a backup would contain itself and all earlier backups.
+ */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
   if (!existsSync(above)) return;
@@ -66,7 +68,7 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   const files: BackedUpFile[] = [];
   for (const file of listed.files) {
     const copied = await copyFile({ directory: dataDir, path: file }, { directory: to });
-    if (copied) files.push(copied); // a missing file belongs to a dropped table, and the WAL records the drop
+    if (copied) files.push(copied); // skip a missing file: its table was dropped during the backup
   }
   const { rows } = await client.query<{ label: string; last: string; postgres: string; segment: string }>(
     `SELECT labelfile AS label, pg_walfile_name(lsn) AS last, current_setting('server_version') AS postgres,

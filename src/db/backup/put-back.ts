@@ -48,7 +48,10 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
   await syncDirectories(dataDir, manifest.directories);
 }
 
-/** @throws Error if the installed PostgreSQL has a different major version, and therefore a different file format */
+/**
+ * @throws Error if the backup and the installed PostgreSQL have different major versions, which have different file
+ * formats
+ */
 function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
   const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
   const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();

@@ -104,7 +104,7 @@ function removePartials(dataDir: string): void {
     // use the program `rm`, because it does not follow links that the server's user might create during the removal
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
-    // another process is still writing a partial cluster, and will remove it
+    // ignore the error: another process is still writing a partial cluster, and will remove that cluster
   }
 }
 
@@ -267,7 +267,7 @@ function idOf(flag: string, name: string): number | undefined {
   }
 }
 
-/** Returns whether users other than root can reach a path. */
+/** Returns whether users other than root can access a path. */
 export function isReachable(file: string): boolean {
   for (let dir = path.resolve(file); ; dir = path.dirname(dir)) {
     if (fs.existsSync(dir) && !(fs.statSync(dir).mode & 0o001)) return false;
@@ -276,8 +276,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory with the programs `initdb` and `pg_ctl`. Copies the programs to /var/tmp if the user cannot
- * reach them or the package is incomplete.
+ * Returns the directory with the programs `initdb` and `pg_ctl`. Copies the programs to /var/tmp if PostgreSQL's user
+ * cannot access the programs or the package is incomplete.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
@@ -286,7 +286,10 @@ export function findBinaries(user: ServerUser): string {
   return path.join(isUsable ? root : copyPackage(root), 'native/bin');
 }
 
-/** Creates the links that the package's install script would create. Returns false if the package is read-only. */
+/**
+ * Creates the links that the package's install script would create. Returns false if the package's directory is
+ * read-only.
+ */
 function makeLinks(root: string): boolean {
   const list = fs.readFileSync(path.join(root, 'native/pg-symlinks.json'), 'utf8');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {

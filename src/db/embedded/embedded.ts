@@ -45,7 +45,8 @@ const SETTINGS = {
 
 const START_TIMEOUT_MS = 60_000;
 /**
- * Pause between attempts to reach or start the server, in milliseconds. Doubles after each failed start, up to `last`.
+ * Pause between attempts to reach or start the server, in milliseconds. The pause doubles after each failed start, from
+ * `first` up to `last`.
  */
 const PAUSE_MS = { first: 20, last: 1000 };
 const ANSWER_MS = 5000;
@@ -232,7 +233,7 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   }
   if (end === undefined) return undefined;
   const output = errors + (readSmall(log, logged?.size) ?? '');
-  const isFull = fs.statfsSync(dataDir).bavail === 0; // if the disk is full, the log might lack the reason
+  const isFull = fs.statfsSync(dataDir).bavail === 0; // the server cannot log its reason on a full disk
   const reason = findReason(output, dataDir) ?? (isFull ? 'the disk is full' : 'the server did not log a reason');
   if (end.isPassing || PASSING.test(output) || findServer(dataDir)) return `it ${end.text}: ${reason}`;
   throw new Error(`PostgreSQL ${end.text} during its start: ${reason}; see ${log}`);
@@ -264,8 +265,8 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
 }
 
 /**
- * Interrupts a stopping server that waits until its clients disconnect. Otherwise, the server and its clients, which
- * are Tapegate processes, would wait for each other.
+ * Interrupts a server that is stopping, because such a server waits until its clients disconnect. The clients are
+ * Tapegate processes, which wait for the server.
  */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);
@@ -317,8 +318,8 @@ export function isRunning(pid: number): boolean {
 }
 
 /**
- * Returns whether a process is the server that runs in a directory. In case of doubt, returns true, because two servers
- * on one cluster would do more harm than none.
+ * Returns whether a process is the server that runs in a directory. In case of doubt, returns true, because starting a
+ * second server on the same cluster would damage the cluster.
  */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;
@@ -331,6 +332,6 @@ function isServer(pid: number, dataDir: string): boolean {
     const [there, here] = [fs.statSync(`/proc/${pid}/cwd`), fs.statSync(dataDir)];
     return there.dev === here.dev && there.ino === here.ino;
   } catch (error) {
-    return codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM'; // any other error means that the process has ended
+    return codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM'; // any error other than EACCES and EPERM means that the process has ended
   }
 }

@@ -1,4 +1,4 @@
-/** Reads long lists with COPY, one buffer ahead of the reader. */
+/** Reads long lists with COPY. Fetches the next buffer while the reader processes the current buffer. */
 import pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
 import { UnavailableError } from '../../core/errors.js';
@@ -10,9 +10,9 @@ const READ_AHEAD_BYTES = 256 * 1024;
 const PATIENCE_MS = 300_000;
 
 /**
- * Yields the rows of a statement with one text column, each with a line feed at the end. The column must not be null or
- * contain control characters. `client` must not pipeline, and cannot be used again if the reader stops before the last
- * row.
+ * Yields the rows of a statement with one text column. Each row ends with a line feed. The column must not be null or
+ * contain control characters. `client` must not pipeline statements. If the reader stops before the last row, `client`
+ * cannot be used again.
  * @param patienceMs time limit for each wait for the database, in milliseconds
  */
 export async function* copyRows(
@@ -20,7 +20,7 @@ export async function* copyRows(
   statement: Sql,
   patienceMs = PATIENCE_MS,
 ): AsyncGenerator<Buffer> {
-  // JSON does not contain the quote or the delimiter, so COPY never quotes or escapes
+  // JSON text never contains these quote and delimiter characters, so COPY does not quote or escape anything
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
   copy.on('error', () => {});

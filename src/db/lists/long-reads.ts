@@ -1,7 +1,7 @@
 /**
- * Limits how many long lists are read at the same time. A caller gets another slot only if the caller uses fewer slots
- * than are free. While other callers wait for a slot, slow readers lose their slots, so that a few slow readers cannot
- * block all long lists. Transactions that write also use slots, but never lose their slots.
+ * Limits how many long lists are read at the same time. Each list occupies a slot. A caller gets another slot only if
+ * more slots are free than the caller already uses. While other callers wait, slow readers lose their slots, so that a
+ * few slow readers cannot block all long lists. Transactions that write also use slots, but never lose their slots.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 
@@ -45,8 +45,8 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot. Readers get slots in order of arrival. A reader is skipped while its caller must not use more
-   * slots.
+   * Waits for a slot. Readers get slots in order of arrival. Skips a reader if its caller already uses as many slots as
+   * are free.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
    * @throws OverShareError if no slot becomes free in time, and the caller already has slots
@@ -116,9 +116,9 @@ export class LongReads {
   }
 
   /**
-   * Frees one slot for each waiting reader by ending a slow reader. Prefers the slow readers of the caller with the
-   * most slots. If the waiting reader's caller already has slots, ends only readers of the same caller, or of callers
-   * with more slots.
+   * Frees one slot for each waiting reader by ending a slow reader. Among slow readers, first ends those whose caller
+   * uses the most slots. If the waiting reader's caller already has slots, ends only readers of the same caller, or of
+   * callers with more slots.
    */
   private dropSlow(): void {
     const all = [...this.readers];
@@ -150,13 +150,12 @@ export interface LeastPace {
 
 /**
  * Measures a reader's speed as a credit in milliseconds. Time spent waiting for the reader reduces the credit, and
- * bytes that the reader takes increase the credit. A reader whose credit is used up has been too slow for about
- * `windowMs`.
+ * bytes that the reader takes increase the credit. A reader without credit has been too slow for about `windowMs`.
  */
 class ReaderPace {
   private readonly least: LeastPace;
   private creditMs: number;
-  /** When the current page was passed to the reader. Undefined while the reader waits for the next page. */
+  /** The time at which the reader received the current page. Undefined while the reader waits for the next page. */
   private since: number | undefined;
 
   constructor(least: LeastPace) {

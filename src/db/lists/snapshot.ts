@@ -1,5 +1,5 @@
 /**
- * Reads lists page by page from one snapshot, with only one page in memory. A long list is read at the client's pace,
+ * Reads lists page by page from one snapshot, with only one page in memory. A client reads a long list at its own pace,
  * and might occupy a connection for hours. Long lists therefore have their own connection pool.
  */
 import type pg from 'pg';
@@ -22,11 +22,11 @@ const STATEMENT_TIMED_OUT = '57014';
 
 export interface Snapshot {
   query<Row extends object>(statement: Sql): Promise<Row[]>;
-  /** Yields pages of up to 2,000 rows. Only one stream can be open at any time. */
+  /** Yields pages of up to 2,000 rows. A snapshot supports only one open stream at a time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
   /**
-   * Yields the rows of a query with one text column (copy.ts). `copy` must be the last read from the snapshot, and the
-   * pool must not pipeline.
+   * Yields the rows of a query with one text column (copy.ts). A call of `copy` must be the last read from the
+   * snapshot. The pool must not pipeline statements.
    */
   copy(statement: Sql): AsyncGenerator<Buffer>;
 }
@@ -126,8 +126,8 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
- * @param by `index` if the statement uses an index and no parallel workers; `scan` if the statement reads the whole of
- * a large table. A scan may take at most 200 ms
+ * @param by `index` if the statement uses an index and no parallel workers; `scan` if the statement reads a whole large
+ * table. The time limit for a scan is 200 ms
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
@@ -151,7 +151,7 @@ const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(e
 
 /**
  * Returns the rows that a statement finds, however long it takes. If the statement takes longer than a second in the
- * main pool, it runs again in the pool for long lists.
+ * main pool, runs the statement again in the pool for long lists.
  * @param reader aborts when clients no longer wait for the answer
  * @throws UnavailableError if the list limiter does not have a free slot for the caller, or `reader` aborts
  */
@@ -192,7 +192,7 @@ async function cancelWith<Row extends object>(
     return await query<Row>(statement);
   } finally {
     reader?.removeEventListener('abort', cancel);
-    await cancelled; // wait, because a late cancellation would cancel the connection's next query
+    await cancelled; // wait for the cancellation to finish; otherwise, it might cancel the connection's next query
   }
 }
 

@@ -1,6 +1,6 @@
 /**
  * Reads lists from one snapshot, as JSON text that the database produces, so that this process does not convert rows to
- * objects. Only two pages are in memory, however long the list is.
+ * objects. Only two pages of a list are in memory at a time.
  */
 import { PARALLEL, setLocally } from '../pipeline.js';
 import { prepared } from '../prepared.js';
@@ -15,8 +15,8 @@ interface TextList {
   item: Sql;
   order: Sql;
   /**
-   * A faster variant of `rows` without access checks, for callers that may see all rows. `isFree` is the SQL condition
-   * that the caller may see all rows. If this condition is false, the faster variant returns no rows.
+   * A faster variant of `rows` without access checks, for callers that may see all rows. `isFree` is an SQL condition
+   * that is true if the caller may see all rows. If `isFree` is false, the faster variant returns no rows.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if only a few rows match. */
@@ -24,7 +24,7 @@ interface TextList {
   isPlannedOnce?: boolean;
   /**
    * Splits a slow search into two queries. The first query selects only each row's integer `key`. The second query
-   * reads the `rows` with these keys.
+   * reads the rows with the selected keys.
    */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
@@ -63,8 +63,8 @@ const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
 /**
- * Counts a list's rows, and returns the list to read. If there are at most `KEPT` keys, the returned list reads its
- * rows by key.
+ * Counts a list's rows, and returns the list to read. If a slow search finds at most `KEPT` keys, the returned list
+ * reads its rows by key.
  */
 async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
   const { rows, again } = list;
