@@ -56,7 +56,7 @@ export async function lockLibraries(tx: Transaction, which: Sql): Promise<number
   return rows.map((row) => row.id);
 }
 
-/** Prevents, until the commit, that another transaction removes a library. */
+/** Prevents other transactions from removing any library until the commit. */
 export async function lockLibrariesKept(tx: Transaction): Promise<void> {
   await lockAll(tx, sql`SELECT FROM library b ORDER BY b.id ${locking.libraryKept}`);
 }

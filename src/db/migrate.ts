@@ -63,7 +63,7 @@ async function withClient<T>(
   const client = new Client(config);
   client.on('error', () => {});
   await client.connect();
-  return await work(client).finally(() => client.end()); // this also releases the advisory lock
+  return await work(client).finally(() => client.end()); // ending the session releases its locks
 }
 
 async function hasTable(client: pg.Client, name: string): Promise<boolean> {

@@ -15,9 +15,9 @@ type Settings = Readonly<Record<string, string>>;
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
 /**
- * Settings that turn off parallel workers, for statements that read a few rows through an index. Because of a wrong
- * estimate, PostgreSQL might otherwise start workers for such a statement, and starting workers takes a hundred times
- * as long as reading ten rows.
+ * Settings that turn off parallel workers, for statements that read a few rows through an index. With the default
+ * settings, a wrong estimate might make PostgreSQL start workers. Starting workers takes a hundred times as long as
+ * reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 
@@ -61,7 +61,7 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
       try {
         return await sendTogether<Row>(client, [settings, statement]);
       } catch (error) {
-        if (!isUseless(error)) throw error; // otherwise, run the transaction again
+        if (!isUseless(error)) throw error; // retry if a prepared statement is invalid
       }
     }
   } finally {

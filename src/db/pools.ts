@@ -206,8 +206,8 @@ function createLimiters(connections: number, streams: number, options: DatabaseO
   const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // lists get half of the connections, so that other work never waits for lists
   const half = Math.max(Math.ceil(connections / 2), 1);
-  // slow changes get at most two thirds of the connections, and quick changes at most a fifth, so that some connections
-  // are always left for reads
+  // slow changes use at most two thirds of the connections, and quick changes at most a fifth, so that reads never wait
+  // for changes
   const part = (parts: number) => Math.max(Math.floor(connections / parts), 1);
   const changes = { ...common, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes' };
   return {

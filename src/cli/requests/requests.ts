@@ -51,10 +51,7 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
   });
 }
 
-/**
- * Returns how many of a request's files are on disk and how many are missing, such as `17 of 20 files, 1 failed; 2
- * unresolved paths`.
- */
+/** Describes how many of a request's files are on disk, such as `17 of 20 files, 1 failed; 2 unresolved paths`. */
 function describeFiles(request: RequestedFiles & { filesFailed: number }): string {
   const failed = request.filesFailed > 0 ? `, ${request.filesFailed} failed` : '';
   return [formatFiles(request) + failed, formatMissing(request)].filter(Boolean).join('; ');

@@ -15,8 +15,7 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // reuse the formatter, because creating a formatter is slow; times in the locale `sv-SE` look like `2026-01-31
-  // 18:00:00`
+  // reuse the formatter, because creating a formatter is slow; the locale `sv-SE` formats times almost as in ISO 8601
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }

@@ -1,6 +1,6 @@
 /**
- * `fetch` with time and size limits. This module does not rely on the abort signal of `fetch`, because Node.js can
- * ignore the signal while reading the response.
+ * `fetch` with time and size limits. Aborting the signal of `fetch` is not enough, because Node.js can ignore the
+ * signal while reading the response.
  */
 
 const MAX_BYTES = 1024 * 1024;

@@ -96,7 +96,7 @@ export async function copyFile(
 
 /**
  * Reads the file pg_control repeatedly until two reads return the same bytes, because the server might be writing to
- * it.
+ * the file.
  */
 function readWhole(fd: number): Buffer {
   const read = () => {

@@ -233,7 +233,7 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   }
   if (end === undefined) return undefined;
   const output = errors + (readSmall(log, logged?.size) ?? '');
-  const isFull = fs.statfsSync(dataDir).bavail === 0; // the server cannot log its reason on a full disk
+  const isFull = fs.statfsSync(dataDir).bavail === 0; // a server on a full disk might not log why it ended
   const reason = findReason(output, dataDir) ?? (isFull ? 'the disk is full' : 'the server did not log a reason');
   if (end.isPassing || PASSING.test(output) || findServer(dataDir)) return `it ${end.text}: ${reason}`;
   throw new Error(`PostgreSQL ${end.text} during its start: ${reason}; see ${log}`);
@@ -332,6 +332,6 @@ function isServer(pid: number, dataDir: string): boolean {
     const [there, here] = [fs.statSync(`/proc/${pid}/cwd`), fs.statSync(dataDir)];
     return there.dev === here.dev && there.ino === here.ino;
   } catch (error) {
-    return codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM'; // any error other than EACCES and EPERM means that the process has ended
+    return codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM'; // other errors mean that the process ended
   }
 }
