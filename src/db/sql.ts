@@ -1,7 +1,7 @@
 /**
- * Represents SQL as values. A value contains text and parameters, and can be composed of smaller fragments. Tapegate
- * uses Prisma to read rows by id, and to write single rows if no other transaction can interfere. All other work uses
- * this module.
+ * Builds SQL statements from text and parameters. A statement can be composed of smaller SQL fragments. Tapegate uses
+ * Prisma to read rows by id, and to write single rows if no other transaction can interfere. All other SQL is built
+ * with this module.
  */
 import { Prisma } from '../generated/prisma/client.js';
 
@@ -10,7 +10,10 @@ export type Sql = Prisma.Sql;
 type Values = readonly Prisma.Sql['values'][number][];
 
 export class Statement extends Prisma.Sql {
-  /** The name of the prepared statement (prepared.ts). */
+  /**
+   * Name under which PostgreSQL stores the prepared statement; undefined if the statement is not prepared
+   * (prepared.ts).
+   */
   name: string | undefined = undefined;
   private whole: string | undefined = undefined;
 
@@ -31,12 +34,12 @@ export function raw(text: string): Sql {
 
 export const empty = raw('');
 
-/** Joins SQL values or fragments. The list must not be empty. */
+/** Joins SQL values or fragments with a separator. The list `values` must not be empty. */
 export function join(values: readonly unknown[], separator = ','): Sql {
   return new Statement(['', ...Array<string>(values.length - 1).fill(separator), ''], values as Values);
 }
 
-/** Joins conditions with AND. Returns `true` if there are no conditions. */
+/** Joins SQL conditions with AND. Returns the SQL condition `true` if the list of conditions is empty. */
 export function allOf(conditions: readonly Sql[]): Sql {
   return conditions.length === 0 ? sql`true` : join(conditions, ' AND ');
 }

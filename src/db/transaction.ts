@@ -1,6 +1,7 @@
 /**
  * Runs transactions in plain SQL. Runs a transaction again after a deadlock, after a refused `NOWAIT` lock, or if a
- * prepared statement has become invalid. So the callback must not have effects outside the transaction.
+ * prepared statement has become invalid. Because a transaction can run several times, its callback must not have
+ * effects outside the transaction.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -11,17 +12,17 @@ import { raw, type Sql, sql } from './sql.js';
 export interface Transaction {
   query<Row extends object = object>(statement: Sql): Promise<Row[]>;
   /**
-   * Sends a statement without waiting for the answer. If the statement fails, the next statement or the commit fails
-   * with the same error.
+   * Sends a statement without waiting for the server's answer. If the statement fails, the transaction's next statement
+   * or its commit fails with the same error.
    */
   send(statement: Sql): void;
-  /** Runs `work` once, just before the commit. A second call with the same key is ignored. */
+  /** Runs `work` once, just before the commit. A second call of `beforeCommit` with the same key does nothing. */
   beforeCommit(key: string, work: () => Promise<void>): void;
   /** Runs `callback` after the commit, if the current attempt succeeds. The callback must not throw. */
   afterCommit(callback: () => void): void;
 }
 
-/** One attempt to run a transaction. Each retry is a new attempt. */
+/** One attempt to run a transaction. */
 export interface TransactionRun {
   name: string;
 }
@@ -29,8 +30,8 @@ export interface TransactionRun {
 interface TransactionObserver {
   onBegin(run: TransactionRun): void;
   /**
-   * Whether the observer itself runs statements. If so, the transaction waits for each answer before it sends the next
-   * statement.
+   * Whether the observer itself runs statements in the transaction. If so, the transaction does not pipeline
+   * statements: it waits for each answer before it sends the next statement.
    */
   asks?: boolean;
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
@@ -50,8 +51,8 @@ export function observeTransactions(observer: TransactionObserver): () => void {
 }
 
 /**
- * Names of transactions that might handle ten million files. Each statement of these transactions may take up to an
- * hour. The time limit for lock waits stays unchanged.
+ * Names of transactions that might change ten million files. Each statement in these transactions may take up to an
+ * hour. Their limit for lock waits is not raised.
  */
 const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
@@ -73,8 +74,8 @@ const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
 const ROLLBACK = raw('ROLLBACK');
 /**
- * Limits lock waits to the connection's time limit for statements, and then raises the time limit for statements to one
- * hour.
+ * Returns the statement that raises the transaction's `statement_timeout` to one hour. It first sets `lock_timeout` to
+ * the previous `statement_timeout`, so that lock waits do not become longer.
  */
 const lengthen = () =>
   prepared(
@@ -98,7 +99,8 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
     broken = false;
     return result;
   } catch (error) {
-    // check whether the connection still works: a rejected statement or an error in `work` does not break it
+    // check whether the connection still works, because a rejected statement or an error in `work` does not break the
+    // connection
     broken = !(await client.query('SELECT 1').then(
       () => true,
       () => false,
@@ -166,10 +168,13 @@ class TransactionSession {
   private readonly client: pg.PoolClient;
   private readonly run: TransactionRun;
   private state: 'idle' | 'beginning' | 'open' = 'idle';
-  /** Number of statements that have not been sent yet, because they wait for the answer to an earlier statement. */
+  /**
+   * Number of this transaction's statements that have not been sent, because an earlier statement has not been
+   * answered.
+   */
   private waiting = 0;
   private last: Promise<unknown> = Promise.resolve();
-  /** Error of the first failed statement. Later statements fail only as a consequence. */
+  /** Error of the first failed statement in the transaction. All later statements fail because of the first failure. */
   private failure: { error: unknown } | undefined;
 
   constructor(client: pg.PoolClient, run: TransactionRun) {
@@ -179,7 +184,7 @@ class TransactionSession {
   }
 
   send(statement: Sql): void {
-    this.ask(statement).catch(() => {}); // ignored here, because `failure` records the error
+    this.ask(statement).catch(() => {}); // ignored: `failure` records the statement's error
   }
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {
@@ -228,7 +233,7 @@ class TransactionSession {
     const begun = this.last.then(() => {
       this.state = 'open';
     });
-    begun.catch(() => {}); // ignored, because later statements also fail
+    begun.catch(() => {}); // ignored: if this statement fails, the transaction's next statement fails too
     if (longTransactions.has(this.run.name)) this.last = this.sendNow(lengthen(), false);
   }
 

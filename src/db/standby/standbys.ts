@@ -1,6 +1,6 @@
 /**
  * Reads lists from the standbys in the setting TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all
- * changes that were committed before the client's request. Otherwise, the primary serves the list.
+ * changes that were committed before the client's request. If no standby can serve the list, the primary serves it.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -26,14 +26,15 @@ interface StandbyStatus {
 }
 
 /**
- * Value of `problem` for a standby that has not replayed all of the primary's changes yet. This problem is not logged.
+ * Value of `problem` for a standby that has not replayed all of the primary's changes yet. The method `report` does not
+ * log this problem.
  */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 const LOST_MS = 5000;
 const ANSWER_MS = 100;
 const STEP_MS = { first: 1, last: 20 };
-/** A log that discards all messages. Used for a standby's connections and clock. */
+/** A log that discards all messages. The standbys' connections use it, because `report` logs a standby's problems. */
 const quiet = { warn: () => {}, error: () => {} };
 
 export class Standbys {
@@ -57,7 +58,7 @@ export class Standbys {
 
   /**
    * Returns the next usable standby, in round-robin order. Returns undefined if no standby is usable, or if the chosen
-   * standby does not receive all committed changes in time.
+   * standby does not replay all committed changes within `waitMs`.
    */
   async choose(): Promise<Standby | undefined> {
     const usable = this.all.filter(({ problem }) => problem === undefined);
@@ -77,7 +78,7 @@ export class Standbys {
     while (!signal.aborted) {
       await Promise.all(this.all.map((standby) => standby.catchUp(this.primary, this.options.waitMs)));
       if (!signal.aborted) for (const standby of this.all) this.report(standby);
-      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // ignored: only `close` aborts
+      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // ignored: only `close` aborts the sleep
     }
   }
 
@@ -97,7 +98,9 @@ class Standby implements StandbyStatus {
   behindBytes: bigint | undefined;
   private readonly url: string;
   private hasSessions = false;
-  /** The last logged problem; `none` if the last message said that lists are read from this standby. */
+  /**
+   * The last problem that was logged for this standby; `none` if the last log message said that lists are read from it.
+   */
   reported: string | undefined;
 
   constructor(url: string, options: Omit<DatabaseOptions, 'log' | 'lostMs'>) {
@@ -108,7 +111,7 @@ class Standby implements StandbyStatus {
   }
 
   /**
-   * Waits until the standby has all changes that the primary has now.
+   * Waits until the standby has replayed all changes that the primary had committed when the call began.
    * @returns whether lists can be read from the standby
    */
   async catchUp(primary: Database, waitMs: number): Promise<boolean> {
@@ -151,12 +154,12 @@ async function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
 /** A server's position in the WAL. Positions in different clusters or timelines cannot be compared. */
 export interface Position {
   isStandby: boolean;
-  /** System identifier, which a cluster shares with all its copies. */
+  /** System identifier of the PostgreSQL cluster. A standby has the same system identifier as its primary. */
   system: bigint;
-  /** Timeline number, which increases whenever a server is promoted. */
+  /** Timeline number of the server. A standby's promotion to primary increases the number. */
   timeline: number;
   database: string;
-  /** Bytes of WAL that a primary has written or a standby has replayed. */
+  /** Position in the WAL, in bytes, up to which a primary has flushed the WAL or a standby has replayed it. */
   reached: bigint;
 }
 
@@ -170,9 +173,9 @@ const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifi
   FROM pg_control_system() s`;
 
 /**
- * Reads a standby's position, with the timeline of the server that the standby follows. If the role may not see that
- * timeline, reads the timeline of the last restart point. After a promotion, the restart point's timeline can be
- * outdated for some minutes.
+ * Reads a standby's position, with the timeline of the server that the standby follows. If the database role is not
+ * allowed to read that timeline, reads the timeline of the standby's last restart point. After the primary's promotion,
+ * the restart point's timeline can be outdated for some minutes.
  */
 const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,
@@ -186,7 +189,7 @@ async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
   return position;
 }
 
-/** Returns why lists can never be read from a standby; undefined if the standby is suitable. */
+/** Returns the reason why a server cannot serve lists as a standby of the primary; undefined if it can. */
 export function findMismatch(standby: Position, primary: Position): string | undefined {
   if (!standby.isStandby) return 'the server is not a standby';
   if (standby.system !== primary.system) return 'the server is not a standby of the primary';

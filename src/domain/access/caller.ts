@@ -1,6 +1,7 @@
 /**
- * Implements the operation `showCaller`, which returns the caller's own name, roles and authentication method. If
- * authentication is optional, only this operation shows callers whether their tokens were accepted.
+ * Implements the operation `showCaller`, which returns the caller's own name, roles and authentication method. If a
+ * gateway also accepts unauthenticated requests, callers need this operation to find out whether their tokens were
+ * accepted.
  */
 import type { Caller } from '../../core/caller.js';
 import type { Context } from '../context.js';

@@ -14,7 +14,7 @@ const KEPT_DAYS = 90;
 export interface CountedUses {
   endpoint: string;
   address: string;
-  /** User name that the caller sent; empty if the caller did not send a name. The user might not exist. */
+  /** User name that the caller sent; empty if the caller did not send a name. A user with this name might not exist. */
   user: string;
   uses: number;
   refused: number;
@@ -22,9 +22,9 @@ export interface CountedUses {
 }
 
 /**
- * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores a user name only if the user
- * has a quota, because callers could invent names. Locks the quotas of these users, so that no user can be purged
- * before the commit.
+ * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores a user name only if a user
+ * with that name has a quota, because an unauthenticated caller can send any name. Locks the quotas of the stored
+ * users, so that another transaction cannot purge a user before the commit.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

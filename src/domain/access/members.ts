@@ -28,12 +28,12 @@ interface MemberInput {
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
-/** SQL expression that notifies gateways that cached rights are out of date. */
+/** SQL expression that notifies gateways that they must reread the cached rights of callers. */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
 /**
- * Checks the input, and that the caller may change the quota's members. Members may always remove themselves, because
- * they are added without their consent.
+ * Checks the input, and that the caller may change the quota's members. Members may always remove themselves from a
+ * quota, because managers can add users without their consent.
  * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
 function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
@@ -99,7 +99,10 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
   });
 }
 
-/** Returns each quota's members, by quota id. Users come before groups. Users and groups are each ordered by name. */
+/**
+ * Returns each quota's members, by quota id. The members of a quota are ordered: users first, then groups, each by
+ * name.
+ */
 export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
   const rows = await ctx.db.rows<Member & { id: number }>(
     sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,
@@ -113,7 +116,7 @@ export interface Rights {
   /** Users whose quotas the caller may use. */
   uses: string[];
   manages: string[];
-  /** Version of the rights: a string that changes when the caller's rights or the path rules change. */
+  /** A string that changes when the caller's rights or the path rules change. */
   version: string;
 }
 

@@ -14,7 +14,7 @@ interface PathRuleInput {
   prefix: string;
   action: PathAction;
   kind: RuleKind;
-  /** User or group name; empty or absent for all users. */
+  /** Name of the user or group that the rule allows; empty or absent if the rule allows all users. */
   name?: string | null | undefined;
 }
 
@@ -22,12 +22,13 @@ const columns = raw('id, prefix, action, kind, name');
 
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text AS notified`;
 
-/** Returns a directory in the form in which path rules store it: without a trailing slash, and empty for `/`. */
+/**
+ * Converts a directory to the form that the table `path_rule` contains: without a trailing slash. The root directory
+ * becomes the empty string.
+ */
 const storedPrefix = (directory: string): string => directory.replace(/\/$/, '');
 
-/**
- * Returns a directory in the form in which lists and the audit show it: without a trailing slash, but `/` for the root.
- */
+/** Converts a directory to the form that lists and the audit show: without a trailing slash, except for `/`. */
 export const shownDirectory = (directory: string): string => storedPrefix(directory) || '/';
 
 /** @throws InvalidInputError */
@@ -49,8 +50,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 }
 
 /**
- * Restricts an action below a directory to users and groups with a rule. A new rule does not remove files from existing
- * requests.
+ * Adds a path rule, which allows a user or group to perform an action below a directory. Users that no rule allows can
+ * no longer perform the action there. A new rule does not remove files from existing requests.
  * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {

@@ -11,16 +11,16 @@ export function isRuled(caller: Caller): boolean {
 }
 
 /**
- * Returns the user and the groups whose path rules decide which files can later be added to the caller's requests.
- * `ruledGroups` is null if no path rules apply to the caller.
+ * Returns the user and groups to store in the caller's request. Their path rules decide which files can join the
+ * request later. `ruledGroups` is null if no path rules apply to the caller.
  */
 export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {
   return { ruledBy: ownerOf(caller), ruledGroups: isRuled(caller) ? caller.groups : null };
 }
 
 /**
- * Returns whether path rules might hide files from the caller. If so, the caller must not get estimated counts, which
- * would reveal hidden files.
+ * Returns whether path rules might hide files from the caller. Such a caller must not get estimated counts, because the
+ * estimates would include hidden files.
  */
 export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   if (!isRuled(caller)) return false;
@@ -28,12 +28,15 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
 }
 
 /**
- * SQL condition that is true if there are no path rules. Queries check this condition before they call the SQL function
- * `path_allowed`, because even planning that call takes as long as looking up a row.
+ * SQL condition that is true if there are no path rules. A query that checks this condition first does not spend time
+ * on the SQL function `path_allowed` if there are no path rules.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
-/** SQL for the path to which path rules apply: the path of the file `f`, or its former path if the file is purged. */
+/**
+ * SQL expression for the path of the file `f` that path rules are compared with. For a purged file, this is the path
+ * before the purge.
+ */
 const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-purged/')
   THEN regexp_replace(f.path, '^/\\.tapegate-purged/[0-9]+', '') ELSE f.path END`;
 
@@ -51,8 +54,8 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 }
 
 /**
- * Returns the SQL condition that is true if the path rules for the request `r` allow the action on the file `f`.
- * Callers use this condition for files that join the request later, and for the request's emails.
+ * Returns the SQL condition that is true if the path rules for the request `r` allow the action on the file `f`. The
+ * condition is used for files that join the request after its creation, and for files named in the request's emails.
  */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}
@@ -80,8 +83,8 @@ export async function readAllowed(
 }
 
 /**
- * Returns a function that filters paths by the current path rules; undefined if no rule applies. Long-running readers
- * can reuse the function, because a change to the path rules restarts the readers.
+ * Returns a function that filters paths by the current path rules; undefined if no path rule applies to the caller. A
+ * long-running reader can keep using the function, because Tapegate restarts the reader when the path rules change.
  */
 export async function readPathFilter(
   { caller, db }: Context,

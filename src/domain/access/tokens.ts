@@ -1,4 +1,7 @@
-/** Creates, lists, revokes and finds API tokens. A token is shown once; only its hash is stored. */
+/**
+ * Creates, lists, revokes and finds API tokens. Tapegate shows a token only when it is created, and stores only the
+ * token's hash.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
@@ -13,7 +16,7 @@ import type { KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { disableWebhooksOfToken } from '../webhook-authors.js';
 
-/** Prefix that makes tokens recognisable in logs and repositories. */
+/** Prefix of every token, so that secret scanners can recognise leaked tokens in logs and repositories. */
 const PREFIX = 'tapegate_';
 const SECRET_BYTES = 32;
 const TOKEN = /^tapegate_[\w-]{43}$/;
@@ -21,7 +24,10 @@ const TOKEN = /^tapegate_[\w-]{43}$/;
 interface CreateTokenInput {
   name: string;
   role: TokenRole;
-  /** Users for whom a service token acts. Required for service tokens, and not allowed for other tokens. */
+  /**
+   * Users for whom a service token acts. The list of users is required for a service token, and not allowed for other
+   * tokens.
+   */
   quotas?: readonly string[] | null | undefined;
   isReadOnly?: boolean | null | undefined;
   note?: string | null | undefined;
@@ -55,8 +61,8 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
 }
 
 /**
- * Maximum number of quotas that a token gives access to. The number is limited, because each request with a token reads
- * all of the token's quotas.
+ * Maximum number of quotas that a token gives access to. Tapegate reads all of a token's quotas at each HTTP request
+ * with the token.
  */
 const MAX_QUOTAS = 1000;
 
@@ -125,7 +131,10 @@ export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Returns whether the text has a token's format. Other texts do not need a database lookup. */
+/**
+ * Returns whether the text has a token's format. The caller does not look up a text without this format in the
+ * database.
+ */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }

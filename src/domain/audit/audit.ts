@@ -34,12 +34,15 @@ export interface AuditedAction {
   given?: object | undefined;
 }
 
-/** Result of an action: DONE, BEGUN if further transactions follow, or an error code. */
+/** Result of an audited action: DONE, an error code, or BEGUN if the action has started and needs more transactions. */
 type AuditResult = string;
 
 type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
-/** Returns the statement that writes an audit row. @param count number of refusals that the row represents */
+/**
+ * Returns the statement that writes an audit row. @param count number of equal actions that the row stands for; greater
+ * than 1 only for refused actions
+ */
 export function auditRow(
   now: string,
   asker: Asker,
@@ -53,7 +56,7 @@ export function auditRow(
 /**
  * Returns the statement that writes the audit row for a change, to run in the same transaction as the change. If the
  * caller's token has become invalid, the statement fails (`isInvalidToken`), unless `passesOverToken` is set.
- * @param each query for the changed objects; each object gets an audit row
+ * @param each query that selects the changed objects; the statement writes one audit row for each object
  */
 export function auditRowOfChange(
   now: string,
@@ -63,7 +66,8 @@ export function auditRowOfChange(
 ): Sql {
   const isGood = sql`EXISTS (SELECT FROM api_token t WHERE t.id = ${asker.tokenId ?? null}::int AND t.revoked_at IS NULL
     AND (t.expires_at IS NULL OR t.expires_at > ${now}::timestamp))`;
-  // if the token is invalid, the result is null, which violates the column's NOT NULL constraint
+  // if the token is invalid, the expression is null, so that the NOT NULL constraint of the column `result` rejects the
+  // row
   const result =
     asker.tokenId === undefined || passesOverToken ? sql`'DONE'` : sql`CASE WHEN ${isGood} THEN 'DONE' END`;
   return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });
@@ -79,7 +83,7 @@ const NOT_NULL = '23502';
 /** Returns whether a change failed because the caller's token has become invalid. */
 export function isInvalidToken(error: unknown): boolean {
   if (codeOf(error) === NOT_NULL) return (error as { table?: unknown }).table === 'audit';
-  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma reports the error code only in the message
+  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma reports PostgreSQL's error code only in the message
 }
 
 const objectOf = ({ object }: AuditedAction) => sql`SELECT ${plain(String(object))}::text`;
@@ -97,7 +101,8 @@ function insertRows(
 
 const MAX_TEXT = 250;
 /**
- * Maximum length of an object's name. The longest path must fit, because operators search audit rows by object name.
+ * Maximum length of an object's name. The longest allowed path is shorter than this limit, so that operators can search
+ * audit rows by path.
  */
 const MAX_OBJECT = 2100;
 const MAX_ITEMS = 10;
@@ -109,7 +114,7 @@ function plain(text: string, max = MAX_OBJECT): string {
   return kept.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
-/** Returns an action's input as truncated JSON. For a list, keeps the length and the first items. */
+/** Returns an action's input as truncated JSON. Replaces a long list with the list's length and its first items. */
 function formatGiven(given: object): string {
   const text = JSON.stringify(cut(given, MAX_DEPTH));
   return text.length <= MAX_GIVEN ? text : JSON.stringify({ cut: plain(text, MAX_GIVEN / 4) });
@@ -117,7 +122,7 @@ function formatGiven(given: object): string {
 
 function cut(value: unknown, depth: number): unknown {
   if (typeof value === 'string') return plain(value, MAX_TEXT);
-  // write the integer as text, to keep all its digits
+  // write a bigint as text, because JSON.stringify cannot write bigints
   if (typeof value === 'bigint') return String(value);
   if (typeof value !== 'object' || value === null) return value;
   if (depth === 0) return '…';
@@ -130,8 +135,8 @@ function cut(value: unknown, depth: number): unknown {
 }
 
 /**
- * Maximum number of refusals per minute that get their own audit rows. Applies to each authenticated caller, and to all
- * unauthenticated callers together.
+ * Maximum number of refusals per minute that get their own audit rows. Each authenticated caller has its own limit. All
+ * unauthenticated callers share one limit.
  */
 const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;
@@ -191,7 +196,10 @@ export class Refusals {
     this.wait();
   }
 
-  /** Removes caller names from pending counts, because a purged user might be among the callers. */
+  /**
+   * Removes caller names from pending counts after a user was purged, because a count might contain the purged user's
+   * name.
+   */
   clearNames(): void {
     for (const repeats of this.repeats.values()) {
       repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };

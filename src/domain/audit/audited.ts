@@ -1,7 +1,7 @@
 /**
- * Audits the changes that callers request. The row for a success is written in the change's transaction, and only if
- * the caller's login is still valid. The row for a rejection is written separately, because the change's transaction is
- * rolled back.
+ * Audits the changes that callers request. The audit row of a successful change is written in the change's transaction,
+ * which fails if the caller's login is no longer valid. The audit row of a rejected change is written in a separate
+ * transaction, because the change's transaction is rolled back.
  */
 
 import { classOf, ForbiddenError, UserError } from '../../core/errors.js';
@@ -15,15 +15,15 @@ import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from '
 
 /**
  * Returns the statement that audits a successful change. The statement must run in the transaction of the change. If
- * the change is a single SQL statement, the audit statement must be part of it.
- * @param more details known only after the change; `each` selects the changed objects, and is required if the call
- * might not change anything
+ * the change consists of a single SQL statement, the audit statement must be a part of that statement.
+ * @param more details of the change that are known only after it was made. `each` is a query for the changed objects.
+ * The caller must set `each` if the operation might not change any object.
  */
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /**
- * Operations for which `audited` does not take a limiter slot. Some of these operations take slots themselves. The
- * others do not lock rows that other operations need.
+ * Operations for which `audited` does not take a limiter slot. Some of the listed operations take a limiter slot in
+ * their own code. The other listed operations do not lock rows that another operation needs.
  */
 const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'createRequest',
@@ -41,7 +41,8 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
 ]);
 
 /**
- * Operations that never wait a long time for a lock, because imports and new requests lock the same rows only briefly.
+ * Operations that wait for locks only briefly, because imports and new requests hold locks on the same rows only
+ * briefly.
  */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
@@ -65,7 +66,7 @@ interface Change {
   action: AuditedAction & { operation: Changing };
 }
 
-/** A wrapper around a change. The wrapper must call `next` exactly once or throw an error. */
+/** A function that runs code around a change. The function must either call `next` exactly once or throw an error. */
 type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
@@ -136,7 +137,10 @@ async function takeSlot<T>({ ctx, action: { operation } }: Change, next: () => P
   return await withSlot(ctx, neverWaiting.has(operation) ? 'short' : 'rows', next);
 }
 
-/** Checks that a login without a Tapegate token has not expired. The audit statement checks Tapegate's own tokens. */
+/**
+ * Checks that a login without a Tapegate token has not expired. For a login with a Tapegate token, the audit statement
+ * checks the token.
+ */
 function checkValid(ctx: Context): void {
   const { tokenId, expiresAt } = ctx.caller;
   if (tokenId === undefined && expiresAt !== undefined && !isBefore(ctx.now(), expiresAt)) throw noLongerValid(ctx);

@@ -51,7 +51,7 @@ function conditionsOf({ who, operation, objectKind, object, since, until }: List
   return conditions;
 }
 
-/** Replaces characters that PostgreSQL cannot store, as the audit does when it writes rows. */
+/** Replaces characters that PostgreSQL cannot store, in the same way as when audit rows are written. */
 function storable(text: string): string {
   return text.replaceAll('\0', '\uFFFD').toWellFormed();
 }

@@ -1,7 +1,7 @@
 /**
- * Renames files in the catalogue. A renamed file stays in its requests. The file also joins requests that list its new
- * path as unresolved, or have a pattern that matches the new path. A copy that is on disk or being restored keeps its
- * path (`disk_path`) until no request contains the file.
+ * Renames files in the catalogue. A renamed file stays in its requests. A renamed file is also added to requests that
+ * list its new path as unresolved, or have a pattern that matches the new path. A copy that is on disk or being
+ * restored keeps its path (`disk_path`) until no request contains the file.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -63,7 +63,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
       if (isInLibrary) await refuseNoNames(ctx, renaming);
-      // check all files before the first step, so that no file is renamed if any file cannot be renamed
+      // check all files before the first step: if a file cannot be renamed, the call must not rename any file
       await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
         await tx.query(
           sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
@@ -98,7 +98,7 @@ function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPa
     throw new InvalidInputError('to', `must be ${kind} like ${quote(from)}, not ${quote(to)}`);
   }
   if (!from.endsWith('/')) return { which, newPath: sql`${checkPath('to', to)}::text` };
-  // a new path below the old prefix would be renamed again in the next step
+  // if the new prefix were below the old prefix, each step would rename the files of earlier steps again
   if (to.startsWith(from)) throw new InvalidInputError('to', `must not be below ${quote(from)}: ${quote(to)}`);
   const length = [...from].length;
   return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };
@@ -156,7 +156,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
 
 /**
  * Rejects files that a library is staging, because the library can release a file only under the file's old name. Also
- * rejects a new name that another file already has in the library.
+ * rejects a new path if another file already has that path in the library.
  * @throws InUseError
  */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
@@ -212,8 +212,9 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
- * SQL condition that is true if a library finds the file `f` by path. Includes a library that staged the file before
- * the file moved to another library, because staged files are released by path.
+ * SQL condition that is true if a library finds the file `f` by path. The condition is also true if a library staged
+ * the file before the file moved to another library, because the first library still needs the path to release the
+ * staged file.
  */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;

@@ -80,8 +80,8 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * SQL condition that is true if neither tape copy of the file `f` can be read. The restore of the first copy has failed
- * in a live request, and the catalogue records an error for the second copy.
+ * SQL condition that is true if neither tape copy of the file `f` can be read. The first copy is unreadable if its
+ * restore has failed in a live request. The second copy is unreadable if the catalogue contains an error for it.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
@@ -191,7 +191,10 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
   );
 }
 
-/** Marks the volume as retired. Locks the volume's row before the catalogue, as the lock order requires. */
+/**
+ * Marks the volume as retired. Locks the volume's row before the catalogue, because all transactions take these two
+ * locks in this order.
+ */
 async function markRetired(
   ctx: Context,
   retirement: Retirement,
@@ -236,7 +239,8 @@ async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Prom
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
   );
-  // skip withdrawn files: no request waits for them, and their failed request files must keep the failure reason
+  // skip withdrawn files: no request waits for a withdrawn file, and its failed request files must keep their error
+  // text
   await tx.query(sql`DELETE FROM known k USING tape_file f WHERE f.id = k.id AND ${isWithdrawn}`);
   await followPositions(ctx, tx);
 }
@@ -268,7 +272,8 @@ async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: s
 }
 
 /**
- * Puts a retired volume back into use. An operator must import or reinstate the volume's files separately.
+ * Puts a retired volume back into use. The volume's files are not restored to the catalogue: an operator must import or
+ * reinstate them.
  * @returns the volume's id
  * @throws NotFoundError
  */

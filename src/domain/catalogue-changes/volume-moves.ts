@@ -20,7 +20,10 @@ import { columnsOf } from '../row-columns.js';
 
 interface MoveVolumeInput {
   from: string;
-  /** Name of the new volume. An unknown volume is created in the same library with the same medium. */
+  /**
+   * Name of the new volume. If the catalogue does not contain the new volume, the move creates it in the old volume's
+   * library, with the old volume's medium.
+   */
   to: string;
   isDryRun?: boolean | null | undefined;
 }
@@ -107,7 +110,10 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   );
 }
 
-/** Moves the files in the temporary table `leaving`. The catalogue lock prevents concurrent imports and retirements. */
+/**
+ * Moves the files in the temporary table `leaving` to the new volume. The caller must have locked the catalogue, which
+ * prevents concurrent imports and retirements.
+ */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
   const volumes = await findVolumes(tx.query, names);
   const { from, to } = volumes;
@@ -117,7 +123,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // keep copies on disk and checksums, because the new cartridge contains the same bytes
+  // do not change the files' copies on disk or their checksums, because the new cartridge contains the same bytes
   await tx.query(
     sql`UPDATE tape_file f SET
           volume_id = CASE WHEN ${isFirst} THEN ${to.id} ELSE f.volume_id END,
@@ -130,8 +136,8 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
 }
 
 /**
- * Adds to the table `leaving` all files that share a position with a file in the table. Otherwise, a later step would
- * find the new position taken.
+ * Adds to the table `leaving` all files that share a position with a file in the table. Files that share a position
+ * must move in the same step, because a later step would find the new position taken.
  */
 async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
@@ -225,10 +231,10 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 
 /**
  * Updates the positions of waiting recalls for files in the table `known`, and resets the recalls' attempt counts.
- * Retries failed files if drives now read a different copy.
+ * Retries failed request files if the move changes which tape copy drives read.
  */
 export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {
-  // delete verification failures of copies that drives no longer read
+  // delete recorded verification failures of tape copies on the old volume, because drives no longer read these copies
   await tx.query(
     sql`DELETE FROM verification w USING known k, tape_file f
         WHERE w.file_id = k.id AND f.id = k.id AND NOT ${isSamePosition('k', 'f')} AND NOT ${isChanged}`,
