@@ -1,9 +1,9 @@
 /**
  * Watches the database server's clock. Each process compares the time that passes on the server's clock with the time
- * that passes on its host (db/clock.ts). If the server's clock jumps, all processes continue from the time before the
- * jump. The jump also suspends the clock (a suspension of kind CLOCK). While the clock is suspended, no job deletes
- * files or ends requests by age. The suspension ends when the clock has been steady for some minutes, or when an
- * operator resumes the clock.
+ * that passes on its host (db/clock.ts). If the server's clock jumps, all processes ignore the jump, and count on from
+ * the time before it. The jump also suspends the clock (a suspension of kind CLOCK). While the clock is suspended, no
+ * job deletes files or ends requests by age. A suspension ends when the server's clock has been steady for some
+ * minutes, or when an operator resumes the clock.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -15,11 +15,11 @@ import { suspendFailing } from './health/suspensions.js';
 
 export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
 
-/** Seconds for which the clock must be plausible before destructive jobs continue. */
+/** Seconds for which the server's clock must be plausible before jobs delete files and end requests again. */
 const STEADY_SECONDS = 300;
 /**
- * Largest jump, in seconds, that is accepted after the clock has been steady for some minutes. A suspended virtual
- * machine or a late NTP correction can cause a small jump.
+ * Maximum jump, in seconds, that a process always accepts after the server's clock has been steady for some minutes. A
+ * suspended virtual machine or a late NTP correction can cause a small jump.
  */
 const SMALL_JUMP_SECONDS = 3600;
 const RECORD_SECONDS = 10;
@@ -31,7 +31,7 @@ interface ClockReading extends HostTime {
   ahead: number;
   /**
    * The host's clock in seconds since 1970, extrapolated from the first reading after the host booted. Null if the
-   * server's clock had already jumped at the first reading.
+   * server's clock had already jumped when the first reading was made.
    */
   hostSeconds: number | null;
   madeAt: string;
@@ -52,13 +52,13 @@ export class ClockWatch {
   private recordedAt = Number.NEGATIVE_INFINITY;
   private settlesUntil = Number.NEGATIVE_INFINITY;
   /**
-   * Number of seconds by which the server's clock is ahead of the expected time (`ahead`), and the time since which
-   * this number has been steady (`since`).
+   * `ahead` is the number of seconds by which the server's clock is ahead of the expected time. `since` is the time at
+   * which this process first measured this number.
    */
   private jump: { ahead: number; since: number } | undefined;
   /**
-   * The end of the clock's suspension as stored in the database (`suspendedUntil`), and the time at which this process
-   * first read this value (`since`).
+   * `suspendedUntil` is the end of the clock's suspension, as last read from the database. `since` is the time at which
+   * this process first read that end.
    */
   private quiet: { suspendedUntil: string | null; since: number } | undefined;
 
@@ -83,8 +83,8 @@ export class ClockWatch {
   }
 
   /**
-   * Checks the clock once against readings that other processes stored. Short commands call this method instead of
-   * `begin`.
+   * Checks the server's clock once, by comparing it with the readings in the database. Short commands call this method
+   * instead of `begin`.
    */
   async adopt(): Promise<void> {
     const { readings, suspension } = await this.read();
@@ -120,7 +120,7 @@ export class ClockWatch {
 
   /**
    * Compares this process's first reading of the server's clock with the stored readings. If the server's clock
-   * contradicts the stored readings, the process continues from the expected time.
+   * contradicts the stored readings, this process uses the time that follows from the readings.
    */
   private judge(readings: readonly ClockReading[], suspension: ClockSuspension): void {
     this.isJudged = true;
@@ -154,8 +154,8 @@ export class ClockWatch {
 
   /**
    * Returns whether to accept the server's time after a clock jump. The clock must have been steady since the jump for
-   * some minutes. A small jump is then accepted. A large jump is accepted only if this host's clock agrees with the
-   * server, and was not set since the host's first reading.
+   * some minutes. A jump of up to SMALL_JUMP_SECONDS is then accepted. A larger jump is accepted only if this host's
+   * clock agrees with the server's clock, and nobody has set the host's clock since its first reading.
    */
   private isSettled(ahead: number, own: ClockReading | undefined): boolean {
     if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)
@@ -183,7 +183,10 @@ export class ClockWatch {
       );
   }
 
-  /** Ends a suspension that no process has renewed for some minutes. @returns whether the suspension has ended */
+  /**
+   * Ends the clock's suspension if no process has extended it for some minutes. @returns whether the suspension has
+   * ended
+   */
   private async release({ suspendedUntil }: ClockSuspension): Promise<boolean> {
     // an operator suspended the clock, so only an operator may resume it
     if (suspendedUntil === null) return false;
@@ -223,8 +226,8 @@ export class ClockWatch {
 /**
  * Checks the server's time when a process starts on a host without a stored reading. All times are in seconds since
  * 1970.
- * @param known `last`: time of the last stored reading; `ahead`: size of a known jump; `host`: time on this host's
- * clock
+ * @param known `last`: time of the last stored reading; `ahead`: seconds by which the server's clock was known to be
+ * ahead; `host`: time on this host's clock
  * @returns the time from which the process must continue; undefined if the server's time is right; `unknown` if the
  * right time cannot be determined yet
  */
@@ -241,8 +244,8 @@ export function expectedAfterStart(
 }
 
 /**
- * Returns this host's clock in seconds since 1970, extrapolated from the first reading. Returns null if the time is
- * unknown.
+ * Returns the time on this host's clock in seconds since 1970, extrapolated from the host's first reading. Returns null
+ * if the first reading does not contain the host's time.
  */
 function hostSecondsNow(own: ClockReading | undefined): number | null {
   return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;

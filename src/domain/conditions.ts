@@ -16,25 +16,30 @@ export const isOrphan = sql`(f.stage = 'RESTORING'
 /** SQL expression for the restore disk that has a readable copy of the file `f`; null if no disk has a copy. */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
-/** Path of the file's copy, relative to the disk's mount point. Renaming the file does not move the copy. */
+/**
+ * SQL expression for the path of the copy of the file `f`, relative to the disk's mount point. Renaming the file in the
+ * catalogue does not move its copy.
+ */
 export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
- * Returns an SQL expression for the folded form of a path, which is used to compare paths. If a file system treats two
- * paths as the same, the paths' folded forms are equal. If two different paths have the same folded form, Tapegate
- * stores one of the two copies at another path.
+ * Returns an SQL expression for the folded form of a path, which is used to compare paths. If a file system that
+ * ignores case or Unicode normalisation treats two paths as the same, their folded forms are equal. If two files' paths
+ * have the same folded form, Tapegate stores the copy of one file at another path.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
 
-/** Path of the file `f` on tape. Renaming the file in the catalogue does not change its path on tape. */
+/**
+ * SQL expression for the path of the file `f` on tape, which stays the same when the file is renamed in the catalogue.
+ */
 export const pathOnTape = sql`coalesce(f.tape_path, f.path)`;
 
 export const isAtPrimaryPath = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 
 /**
- * SQL condition that is true if the file `f` is not withdrawn. With `IS NOT TRUE`, PostgreSQL estimates that most files
- * match, even without statistics.
+ * SQL condition that is true if the file `f` is not withdrawn. The condition uses `IS NOT TRUE`, so that PostgreSQL
+ * expects most files to match even if the table has no statistics.
  */
 export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 
@@ -51,16 +56,16 @@ export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' |
 export const isUnrequested = sql`NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id)`;
 
 /**
- * Returns the SQL condition that is true if a live request contains the file. `OFFSET 0` forces lookups by key,
- * regardless of PostgreSQL's estimates.
+ * Returns the SQL condition that is true if a live request contains the file. `OFFSET 0` makes PostgreSQL look up the
+ * request files by key, even if PostgreSQL estimates that a scan is faster.
  */
 export const isRequestedByKeys = (fileId: Sql): Sql => sql`EXISTS (
   SELECT FROM (SELECT h.request_id FROM request_file h WHERE h.file_id = ${fileId} AND NOT h.is_ended AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
 /**
- * SQL condition that is true if the recall `c` is not running, for queries that look up recalls by file. If the
- * condition compared the state with WAITING, PostgreSQL would read the queue's whole index for each file.
+ * SQL condition that is true if the recall `c` is waiting, for queries that look up recalls by file. With `state =
+ * 'WAITING'`, PostgreSQL would use the index for the queue, and would read the whole index for each file.
  */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
 
@@ -75,14 +80,14 @@ export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
 /**
  * Returns the SQL condition that is true if drives of the volume's library find files by path, without a position.
- * PostgreSQL runs the condition's subquery only once, even if a million recalls wait.
+ * PostgreSQL runs the subquery once for a query, not once for each waiting recall.
  */
 const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
 
 /**
- * Returns the SQL condition that is true if reading a file on the volume does not need a position. This is true for
- * staging libraries, and for libraries whose drives find files by path.
+ * Returns the SQL condition that is true if reading a file on the volume does not need a position. Staging libraries do
+ * not need positions, nor do libraries whose drives find files by path.
  */
 export const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id
   WHERE o.id = ${volumeId} AND (b.contract = 'STAGING' OR b.kind = ANY(${pathKinds}::text[])))`;
@@ -106,8 +111,8 @@ export function isReadyBy(time: string | Sql): Sql {
 }
 
 /**
- * Returns the SQL condition that is true if Tapegate must still ask the staging library to stage the file of the recall
- * `c`.
+ * Returns the SQL condition that is true if the recall `c` needs a file that Tapegate has not yet asked the staging
+ * library to stage.
  */
 export function isUnasked(time: string, libraryId: number): Sql {
   return sql`(c.state = 'WAITING' AND (c.not_before IS NULL OR c.not_before <= ${time}) AND NOT EXISTS (
@@ -129,14 +134,15 @@ export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v O
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
 /**
- * Current time on the database server's clock. A process must not use its own clock to extend a lease, because leases
- * expire by the server's clock.
+ * Current time on the database server's clock. To extend a lease, a process must use this time and not its own clock,
+ * because leases expire by the server's clock.
  */
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;
 
 /**
- * Returns the SQL condition that is true if a lease has not expired. A lease lasts only seconds. If a lease expires
- * more than 15 minutes from now, the clock was set back after the lease began. Such a lease counts as expired.
+ * Returns the SQL condition that is true if a lease has not expired. A lease also counts as expired if its end is more
+ * than 15 minutes from now. Engines take leases only for some seconds, so the clock must have been set back after such
+ * a lease began.
  */
 export function isRunning(until: Sql): Sql {
   return sql`coalesce(${until} BETWEEN ${databaseNow} AND ${databaseNow} + interval '15 minutes', false)`;
@@ -150,7 +156,10 @@ export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epo
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
 
-/** Maximum age, in seconds, of a disk measurement that is still used. Engines measure disks every ten seconds. */
+/**
+ * Maximum age of a disk measurement, in seconds. Tapegate ignores older measurements, because engines measure disks
+ * every ten seconds.
+ */
 export const FRESH_SECONDS = 60;
 
 /**

@@ -37,8 +37,8 @@ export interface LocatedCopy {
 /** Functions that check copies on this host's restore disks (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
-   * Returns the copies that are missing: no regular file exists at their path. Omits copies on disks that are not
-   * mounted or do not respond.
+   * Returns the copies that are missing, which means that their path does not lead to a regular file. Omits copies on
+   * disks that are not mounted or do not respond.
    */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
 }
@@ -53,8 +53,8 @@ export interface Context {
   stagingTermsOf: StagingTermsOf;
   copies: CopyLook;
   /**
-   * The function `recordMissing` from domain/disks/missing.ts. Operations that must not import that module call it
-   * through the context.
+   * The function `recordMissing` from domain/disks/missing.ts. Modules that must not import domain/disks/missing.ts
+   * call the function through the context.
    */
   recordMissing: (ctx: Context, which: Sql) => Promise<Set<bigint>>;
   log: Logger;

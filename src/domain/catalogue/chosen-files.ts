@@ -1,7 +1,7 @@
 /**
  * Finds files that an operator selects by path, and changes the files in steps. Each step is a transaction that holds
  * the catalogue lock, so that no request for the step's files is created during the step. If the process dies, the next
- * call for the same path continues the work.
+ * call for the same path changes the remaining files.
  */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -25,7 +25,10 @@ export interface ChosenFiles {
   requests: number;
 }
 
-/** Maximum number of files in a step. Steps are small, because no request can be created during a step. */
+/**
+ * Maximum number of files in a step. The number is small, because no request can be created while a step holds the
+ * catalogue lock.
+ */
 export const stepSize = { files: 10_000 };
 
 /**
@@ -56,8 +59,9 @@ export const affectedRequests: Sql = sql`SELECT h.request_id FROM leaving o JOIN
   UNION SELECT a.request_id FROM leaving o JOIN unresolved_path a ON a.path = o.path`;
 
 /**
- * Returns the error for a path that does not select any file to change.
- * @param done text about selected files that do not need the change, such as `already withdrawn`
+ * Returns the error for an input path that selects no file to change.
+ * @param done text for the error message if the path selects only files that do not need the change, such as `already
+ * withdrawn`
  */
 export async function whyNone(
   ctx: Context,
@@ -75,16 +79,19 @@ export async function whyNone(
 }
 
 interface Steps {
-  /** Condition that selects the files `f` to change. After a step, the condition must be false for the step's files. */
+  /**
+   * Condition that selects the files `f` to change. A step must change its files so that the condition no longer
+   * selects them.
+   */
   which: Sql;
   columns?: Sql;
   auditEntry: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
 }
 
 /**
- * Runs `step` for each page of files, in path order. The temporary table `leaving` contains the page, and `step` may
- * add files to the table. Between steps, a file might be renamed to a path before the current page. So all pages are
- * read again until a round does not change any file.
+ * Runs the function `step` for each page of files, in path order. Each step finds its page of files in the temporary
+ * table `leaving`, and may add files to the table. Between two steps, a file might be renamed to a path before the
+ * current page. Therefore, all pages are read again until no page contains a file to change.
  */
 export async function inSteps(
   ctx: Context,

@@ -31,14 +31,14 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
 }
 
 /**
- * Lists a directory's entries in byte order. Returns at most `limit` + 1 entries, so that the caller can tell whether
- * the directory has more than `limit` entries.
+ * Lists a directory's entries in byte order. Returns at most `limit` + 1 entries: if the caller receives `limit` + 1
+ * entries, the directory contains more than `limit`.
  */
 export async function listDirectory(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
-  // skip all files below a subdirectory: continue after the last path that begins with the subdirectory's path
+  // list a subdirectory once: after its first file, continue after the last path below the subdirectory
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,

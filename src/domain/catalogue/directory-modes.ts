@@ -1,6 +1,6 @@
 /**
- * Modes and groups of archived directories (table `directory`). A restored directory gets its recorded mode, because a
- * directory's mode also protects the files below it.
+ * Modes and groups of archived directories (table `directory`). A restored directory gets its recorded mode, because
+ * the mode determines which users can reach the files below it.
  */
 
 import { sql } from '../../db/sql.js';
@@ -15,7 +15,7 @@ export interface DirectoryMode {
 
 export type Access = Omit<DirectoryMode, 'path'>;
 
-/** Mode of a restored directory without a recorded mode. */
+/** Mode that a restored directory gets if the catalogue has no recorded mode for it. */
 export const DIRECTORY_MODE = 0o750;
 
 /**
@@ -25,10 +25,10 @@ export const DIRECTORY_MODE = 0o750;
 export const RENAMED = '/.tapegate-renamed';
 
 /**
- * Records the modes of archived directories. If a directory already has a recorded mode, keeps only the permissions
- * that both modes grant. Two trees can be archived to the same path.
- * @param prefix logical path of the archived tree. Unrecorded directories above the tree get the tree's mode and group,
- * unless they contain files outside the tree.
+ * Records the modes of archived directories. If two trees are archived to the same path, a directory might already have
+ * a recorded mode. Then records only the permissions that both modes grant.
+ * @param prefix logical path of the archived tree. Directories above the tree that have no recorded mode get the mode
+ * and group of `prefix`, unless they contain files outside the tree.
  */
 export async function recordDirectories(
   ctx: Context,
@@ -87,8 +87,8 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
 }
 
 /**
- * Copies the recorded modes of a renamed directory and its subdirectories to the new path. Keeps modes that are already
- * recorded there. Both `from` and `to` end with a slash.
+ * Copies the recorded modes of a renamed directory and its subdirectories to the new path. If a mode is already
+ * recorded at the new path, keeps that mode. Both `from` and `to` end with a slash.
  */
 export async function renameDirectories(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
   const length = [...from].length;
@@ -102,8 +102,8 @@ export async function renameDirectories(tx: Transaction, { from, to }: { from: s
 const PERMISSIONS = 0o777;
 
 /**
- * Restricts access to a directory to the permissions that its parent directory also grants. The access `above` to the
- * parent directory must already be restricted in the same way.
+ * Restricts access to a directory to the permissions that its parent directory also grants. The caller must pass the
+ * parent directory's access as `above`, after restricting it with this function too.
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {
   const [group, others] = [(mode >> 3) & 7, mode & 7];

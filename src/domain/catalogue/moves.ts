@@ -6,13 +6,13 @@ import type { Transaction } from '../../db/transaction.js';
 import { recordMoves } from '../../events/event-writes.js';
 import type { Context } from '../context.js';
 
-/** Identity and checksums of a copy in the restore area. A field is null if its value is unknown. */
+/** Inode, times and checksums of a copy in the restore area. Fields with an unknown value are null. */
 export interface CopyTraits {
   ino: bigint;
   mtimeNs: bigint;
   ctimeNs: bigint | null;
   checksum: string | null;
-  /** Adler-32 of the bytes that were read from tape, in hex. */
+  /** Adler-32 checksum, in hex, of the bytes that a drive read from tape. */
   adler32?: string | null | undefined;
 }
 
@@ -20,16 +20,16 @@ export interface NewCopy extends CopyTraits {
   diskId: number;
 }
 
-/** SQL assignments that record a file's new copy from a row `m` of `newCopies`. */
+/** SQL assignments that record a file's new copy on disk. The row `m` comes from the function `newCopies`. */
 export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
-/** SQL assignments that replace unknown checksums with the checksums of the bytes read from tape. */
+/** SQL assignments that set a file's unknown checksums to the checksums of the bytes that a drive read from tape. */
 export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
   adler32 = coalesce(f.adler32, m.adler32)`;
 
-/** Returns SQL for a table `m` with one row for each file and its new copy. */
+/** Returns SQL for a table `m`, in which each row contains a file id and the file's new copy on disk. */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
   const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
@@ -40,8 +40,9 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 }
 
 /**
- * Changes the stage of files that are still in the stage `from`, and records the events in the same transaction. Writes
- * a file's stage and its new copy in one UPDATE, because each additional UPDATE would write all indexes again.
+ * Changes the stage of files that are still in the stage `move.from`. Records an event for each stage change in the
+ * same transaction. Writes a file's stage and its new copy in one UPDATE, because each additional UPDATE would write
+ * all indexes again.
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,

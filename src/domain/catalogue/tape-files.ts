@@ -42,8 +42,8 @@ const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 const commonFileColumns = columnsOf(commonFileFields, 'f');
 
 /**
- * Returns functions that count or estimate the number of files, read a page of files by path, and pass all files as
- * JSON objects to a consumer.
+ * Returns functions for the list of tape files: one counts or estimates the files, one reads a page in path order, and
+ * one passes all files as JSON objects to a consumer.
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
@@ -83,8 +83,8 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
 }
 
 /**
- * Returns the SQL condition for a file filter. Omits absent fields from the condition, so that the planner can choose
- * an index.
+ * Returns the SQL condition for a file filter. The condition does not mention fields that the filter does not set, so
+ * that PostgreSQL can choose an index.
  */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];

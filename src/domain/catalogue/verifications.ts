@@ -1,6 +1,7 @@
 /**
  * Verifies tape copies. A drive reads each UNVERIFIED file that was never verified. If the bytes match the catalogue,
- * the file becomes ONDISK. A failure stays recorded until a later read succeeds or an import changes the file.
+ * the file becomes ONDISK. The table `verification` contains the failure of a file until a drive reads the file
+ * successfully, or an import contains the file.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -25,8 +26,8 @@ const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.ch
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
- * Returns the SQL condition that is true if a staging library's copy of the file `f` must be verified now. A copy
- * without a row `w` in the table `verification` is not verified, because staging the copy might cost money.
+ * Returns the SQL condition that is true if a staging library's copy of the file `f` must be verified now. Only copies
+ * with a row `w` in the table `verification` are verified, because staging a copy might cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
@@ -90,7 +91,7 @@ export interface VerificationFailure {
   errorClass: ErrorClass;
   error: string;
   isTry: boolean;
-  /** Time of the next attempt to verify the copy; undefined if no further attempt follows. */
+  /** Time of the next attempt to verify the copy; undefined if Tapegate will not verify the copy again. */
   notBefore: string | undefined;
 }
 

@@ -1,7 +1,7 @@
 /**
- * Compares versions of files, and switches files to their second tape copies. If a file's first tape copy is
- * unreadable, Tapegate records the error, and reads the second copy from then on. A file's recall fails only if both
- * tape copies have failed.
+ * Compares versions of files, and switches files to their second tape copies. If a drive cannot read a file's first
+ * tape copy, Tapegate records the error. All later recalls of the file read the second copy first. A file's recall
+ * fails only if both tape copies have failed.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -11,9 +11,9 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the SQL condition that is true if two rows describe files with the same bytes. The rows must have the same
- * size and checksum. If the later row does not have a checksum, the rows must have the same position. If the earlier
- * row does not have a position, it is enough that both rows have the same volume, because the file is then found by its
+ * Returns the SQL condition that is true if two rows describe files with the same bytes. Two rows with the same size
+ * and checksum match. If the later row has no checksum, two rows with the same size and position match. If the earlier
+ * row has no position either, two rows with the same size and volume match, because drives then find the file by its
  * path.
  * @param was alias of the earlier row
  * @param is alias of the later row
@@ -30,8 +30,8 @@ export function isSamePosition(was: string, is: string): Sql {
 }
 
 /**
- * Returns the SQL condition that is true if two rows have the same size, checksum and position. If any of these values
- * changes, earlier errors no longer apply to the file.
+ * Returns the SQL condition that is true if two rows have the same size, checksum and position on tape. If a file's
+ * size, checksum or position changes, earlier errors no longer apply to the file.
  */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];

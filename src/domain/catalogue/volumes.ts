@@ -29,7 +29,7 @@ export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   );
 }
 
-/** Selects the tape copies of all files. A file with two copies has two rows. */
+/** Selects one row for each tape copy in the catalogue. A file with two tape copies has two rows. */
 const copies = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 
 /** Returns the numbers of files and bytes on volumes, by volume id. */
@@ -62,8 +62,8 @@ export interface TapePosition {
 export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
- * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
- * catalogue can lose reservations if it is restored from a backup, or if a failover loses transactions.
+ * Begins a new volume if the position `last`, which a file on tape uses, is not reserved in the catalogue. The
+ * catalogue loses reservations if the database is restored from an older backup, or if a failover loses transactions.
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
   const { volume, position } = last;

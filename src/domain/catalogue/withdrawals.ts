@@ -43,8 +43,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
     async (auditEntry) => {
       const which = chosenFiles(path);
       const checked = reason ? checkReason(reason) : null;
-      // include files that an import withdrew because its list omitted them; otherwise, the next import could reinstate
-      // them
+      // include files that an import has withdrawn (`is_unlisted`), because a later import could reinstate them
       const isAffected = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, isAffected);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'already withdrawn' });
@@ -164,8 +163,8 @@ export interface Complete {
 }
 
 /**
- * Default for the maximum percentage of files that an import withdraws. A list that omits more files is probably
- * truncated or wrong.
+ * Default for the maximum percentage of files that an import withdraws. If a list omits more than this percentage of
+ * the files, the list is probably truncated or wrong.
  */
 const MOST_PERCENT = 5;
 
