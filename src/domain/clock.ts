@@ -1,9 +1,9 @@
 /**
  * Watches the database server's clock. Each process compares the time that passes on the server's clock with the time
- * that passes on its host (db/clock.ts). If the server's clock jumps, all processes ignore the jump, and count on from
- * the time before it. The jump also suspends the clock (a suspension of kind CLOCK). While the clock is suspended, no
- * job deletes files or ends requests by age. A suspension ends when the server's clock has been steady for some
- * minutes, or when an operator resumes the clock.
+ * that passes on its host (db/clock.ts). If the server's clock jumps, all processes ignore the jump, and continue from
+ * the time before the jump. The jump also suspends the clock (a suspension of kind CLOCK). While the clock is
+ * suspended, no job deletes files or ends requests by age. A suspension ends when the server's clock has been steady
+ * for some minutes, or when an operator resumes the clock.
  */
 
 import { logFailure } from '../core/errors.js';

@@ -91,7 +91,7 @@ interface Steps {
 /**
  * Runs the function `step` for each page of files, in path order. Each step finds its page of files in the temporary
  * table `leaving`, and may add files to the table. Between two steps, a file might be renamed to a path before the
- * current page. Therefore, all pages are read again until no page contains a file to change.
+ * current page. Therefore, all pages are read again until a round over all pages changes no file.
  */
 export async function inSteps(
   ctx: Context,

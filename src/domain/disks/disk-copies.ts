@@ -27,11 +27,14 @@ export interface RecordedCopy {
   ctimeNs: bigint | null;
   copyChecksum: string | null;
   markerId: string | null;
-  /** Version of the file's row, which changes with each write to the row. */
+  /** Version of the file's row (`xmin`), which changes whenever a transaction writes the row. */
   version: string;
 }
 
-/** Returns the SQL condition that is true if the row of the file `f` has not changed since the copies were read. */
+/**
+ * Returns the SQL condition that is true if the row of the file `f` has not changed since its copy in `copies` was
+ * read.
+ */
 export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version'>[]): Sql {
   const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
   return sql`(f.id = ANY(${ids}::bigint[])
@@ -41,8 +44,8 @@ export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
 /**
- * Error text in the table `verification` for a file whose copy was replaced by another file with the same bytes.
- * Queries search for this text, so it must not change.
+ * Error text in the table `verification` for a catalogue file whose path on disk contains a file from another program
+ * with the same bytes. The text must not change, because SQL queries compare it with stored errors.
  */
 export const NOT_OURS = 'a file with the same bytes is at its path, but Tapegate might not have created it';
 
@@ -58,7 +61,8 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
 }
 
 /**
- * Reads a page of RESTORED files' copies, ordered by file id. If `isWorking` is true, omits copies on failing disks.
+ * Reads a page of the copies of RESTORED files, ordered by file id. If `isWorking` is true, omits copies on failing
+ * disks.
  */
 export async function readCopies(
   ctx: Context,
@@ -87,8 +91,9 @@ export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promis
 }
 
 /**
- * Reason why a caller cannot read a file's copy on a restore disk. ELSEWHERE: the file is at its primary path, or its
- * copy was changed. DISK_FAILS: the restore disk is failing, or no copy is recorded.
+ * Reason why a caller cannot read a file's copy on a restore disk. ELSEWHERE: the file is not RESTORED, but on disk at
+ * its primary path or as a changed copy. DISK_FAILS: the restore disk is failing, or the catalogue does not name a
+ * restore disk for the file.
  */
 export type Unserved = 'UNKNOWN' | 'DIRECTORY' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
 

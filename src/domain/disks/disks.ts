@@ -79,8 +79,9 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a new restore disk that is inside another restore disk, or contains one. Otherwise, Tapegate would mistake
- * copies on the inner disk for files on the outer disk. The function `real` resolves symbolic links in a path.
+ * Rejects a new restore disk that is inside another restore disk, or contains one. If restore disks could be nested,
+ * Tapegate would mistake copies on the inner disk for files on the outer disk. The function `real` resolves symbolic
+ * links in a path.
  * @throws InvalidInputError
  */
 export async function refuseNested(
@@ -105,16 +106,19 @@ function liesIn(inner: string, outer: string): boolean {
 
 const isSuspended = sql`EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)`;
 
-/** SQL condition that disk `k` has no room left. @param free free bytes of the disk's file system; null if unknown */
+/**
+ * Returns the SQL condition that is true if the disk `k` has no room left. @param free free bytes of the disk's file
+ * system; null if unknown
+ */
 const hasNoRoom = (free: Sql): Sql => sql`least(k.size - k.used, ${free}) <= k.reserved`;
 
 /**
- * SQL condition that disk `k` is too small for a waiting recall: the disk is in service, but a recall still waits for
- * room.
+ * SQL condition that is true if the disk `k` has too little room for a waiting recall. This is the case if the disk is
+ * not suspended, and a recall nevertheless waits for room.
  */
 const isTooSmall: Sql = sql`(NOT ${isSuspended} AND EXISTS (SELECT FROM recall c WHERE ${needsRoom}))`;
 
-/** SQL condition that disk `k` has no room, or too little room for a waiting recall. */
+/** Returns the SQL condition that is true if the disk `k` has no room, or too little room for a waiting recall. */
 export const lacksRoom = (free: Sql): Sql => sql`(${hasNoRoom(free)} OR ${isTooSmall})`;
 
 export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size: bigint }): Promise<void> {
@@ -174,7 +178,10 @@ function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
   return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
 }
 
-/** Returns the room for new files on a disk, in bytes. The result is negative if more bytes are reserved than free. */
+/**
+ * Returns the room for new files on a disk, in bytes. The room is negative if recalls have reserved more bytes than the
+ * disk has free.
+ */
 export function roomOf(disk: DiskFigures): bigint {
   const allocated = roomByAllocation(disk);
   if (!disk.fileSystem) return allocated;
@@ -188,8 +195,8 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 }
 
 /**
- * Returns a file system's free bytes minus all reservations. A running recall reserves the whole size of its file,
- * because possibly none of the bytes have been written yet.
+ * Returns a file system's free bytes minus all reservations. Subtracts the whole size of each running recall's file,
+ * because the recall might not have written any bytes yet.
  */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
@@ -207,7 +214,8 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
 export interface DiskMeasurement {
   free: bigint | null;
   /**
-   * Problem with the disk, shown to users. Being full is also a problem, even if the disk's file system has free space.
+   * Problem with the disk, shown to users. A disk that engines treat as full also has a problem, even if its file
+   * system has free space.
    */
   problem: string | null;
 }
@@ -305,7 +313,7 @@ export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Pro
 }
 
 export interface RemovedDisk extends DiskRow {
-  /** Paths of catalogue files that might still have stale partial files on the disk; at most 100 paths. */
+  /** At most 100 paths of catalogue files for which the disk might still contain stale partial files. */
   stalePartialFiles: string[];
 }
 
@@ -319,7 +327,8 @@ export async function removeDisk(ctx: Context, given: string): Promise<RemovedDi
   return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {
     const mountpoint = checkMountpoint(given);
     return await transaction(ctx.db.pool, 'removeDisk', async (tx) => {
-      // lock the disk in a separate statement, so that the next statement sees copies recorded by earlier lock holders
+      // lock the disk in a separate statement, so that the next statement sees copies that other transactions recorded
+      // while this transaction waited for the lock
       await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
       const [disk] = await tx.query<RemovedDisk & Contents>(
         sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",

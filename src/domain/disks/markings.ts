@@ -1,6 +1,6 @@
 /**
- * Marker files of restore disks (restore-area/marker.ts). If a mount point does not contain its marker file, the disk
- * is not mounted.
+ * Marker files of restore disks (restore-area/marker.ts). If an engine does not find the marker file in a disk's mount
+ * point, the engine assumes that the disk is not mounted.
  */
 
 import { lockDisks, lockFiles } from '../../db/locks.js';
@@ -21,8 +21,8 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that a disk has its marker file, or that an engine is about to write the marker file `name`. Notifies
- * engines, because recalls might be waiting for room on the disk.
+ * Records in the database that a disk has its marker file, or that an engine is about to write a marker file with the
+ * given name. Notifies engines, because recalls might be waiting for room on the disk.
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
@@ -41,8 +41,9 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
 }
 
 /**
- * Records whether two names that differ only in case or Unicode normalisation denote the same file on a disk. If so,
- * also records the copies' folded paths, which do not distinguish such names.
+ * Records whether two names that differ only in case or Unicode normalisation denote the same file on a disk. If they
+ * do, also records the folded path of each copy on the disk. Paths that differ only in case or normalisation have the
+ * same folded path.
  */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
   const isThere = sql`(f.disk_id = ${diskId} OR f.changed_disk_id = ${diskId}
@@ -57,7 +58,10 @@ export async function recordFolding(ctx: Context, diskId: number, folds: boolean
 
 interface DiskTraces {
   isMarked: boolean;
-  /** Name of a marker file that is recorded in the database, but might not have been written to the disk yet. */
+  /**
+   * Name of the disk's marker file. An engine records the name before it writes the file, so the file might not exist
+   * yet.
+   */
   markedAs: string | null;
   isUsed: boolean;
   copies: RecordedCopy[];
@@ -71,7 +75,8 @@ export async function readTraces(ctx: Context, diskId: number, limit: number): P
             OR EXISTS (SELECT FROM stale_partial_file l WHERE l.disk_id = k.id) AS "isUsed"
         FROM restore_disk k WHERE k.id = ${diskId}`,
   );
-  // another process has removed the disk, so the caller must not write a marker
+  // another process has removed the disk from the database: return `isMarked`, so that the caller does not write a
+  // marker file
   if (!row) return { isMarked: true, markedAs: null, isUsed: false, copies: [] };
   return { ...row, copies: await sampleCopies(ctx, diskId, limit) };
 }

@@ -15,7 +15,7 @@ import { copyColumns, isAsRead, type RecordedCopy } from './disk-copies.js';
 import { notifyRoom } from './disks.js';
 import { type ChangedCopy, clearCopies, settleChanged } from './removals.js';
 
-/** Maximum number of copies that one check examines. With this limit, a check takes only milliseconds. */
+/** Maximum number of copies that one check examines, so that a check takes only milliseconds. */
 const MOST_CHECKED = 1000;
 
 /**
@@ -49,8 +49,8 @@ export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[
 }
 
 /**
- * Moves files with missing copies to the stage ONTAPE, and recalls the files for live requests. Skips files whose rows
- * have changed since the check, because they might have been restored again.
+ * Moves files with missing copies to the stage ONTAPE, and recalls the files for live requests. Skips a file if its row
+ * has changed since the check for missing copies, because the file might have been restored again.
  */
 export async function returnMissing(
   ctx: Context,

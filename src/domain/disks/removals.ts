@@ -2,10 +2,10 @@
  * Removes copies from the restore area when no live request needs them any more. A removal has three steps:
  * - The file moves to the stage ONTAPE, while its row still records the copy (`disk_id`).
  * - An engine removes the copy from the disk.
- * - The copy's record is deleted, unless the file's row has changed since the engine read it.
+ * - The engine deletes the record of the copy, unless the file's row has changed since the engine read the record.
  *
- * If an engine crashes while it removes a copy, another engine finds the record and removes the copy. The file is not
- * recalled before the record is deleted.
+ * If an engine crashes while it removes a copy, another engine finds the record and removes the copy. The file cannot
+ * be recalled until the copy's record is deleted.
  *
  * An engine does not lock rows while it accesses a disk. An engine's claim on a copy only prevents other engines from
  * choosing the same copy.
@@ -51,7 +51,7 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
 
 /**
  * SQL condition that is true if no live request contains the file `f`, and the request file `o` is released or its
- * request `r` has ended. Checking the release first avoids most lookups of live requests.
+ * request `r` has ended. The condition checks the request file first, because looking up live requests takes longer.
  */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequestedByKeys(sql`f.id`)}`;
 
@@ -85,12 +85,14 @@ const MARKED = 10_000;
 
 /**
  * Checks whether all of a request's released files have left the restore area, and if so, records this in the request.
- * If the request has ended, also marks its request files as ended, so that lookups of live requests skip them.
+ * If the request has ended, also sets `is_ended` in its request files, so that lookups of live requests skip these
+ * rows.
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   await markEnded(ctx, requestId);
   return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
-    // lock the request in a separate statement, so that the next statement sees releases by earlier lock holders
+    // lock the request in a separate statement, so that the next statement sees files that other transactions released
+    // while this transaction waited for the lock
     await lockRequests(tx, sql`r.id = ${requestId}`);
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
@@ -104,8 +106,8 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
 }
 
 /**
- * Marks the request files of an ended request as ended, in several transactions. If the process is killed, a later call
- * continues the marking.
+ * Sets `is_ended` in the request files of an ended request, in several transactions. If the process is killed, a later
+ * call sets the remaining rows.
  */
 async function markEnded(ctx: Context, requestId: number): Promise<void> {
   const rows = await ctx.db.rows<{ last: number | null }>(
@@ -145,7 +147,8 @@ export async function releaseCopies(
 ): Promise<bigint[]> {
   const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'releaseCopies', async (tx) => {
-    // lock the files in a separate statement: the next statement must see request files added by earlier lock holders
+    // lock the files in a separate statement, so that the next statement sees request files that other transactions
+    // added while this transaction waited for the locks
     await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnrequested}`,
@@ -166,8 +169,8 @@ async function recordChanged(tx: Transaction, fileIds: readonly bigint[]): Promi
 }
 
 /**
- * Records why files are UNVERIFIED. A file with a recorded reason does not become ONDISK when its tape copy is read.
- * The caller must have locked the files.
+ * Records why files are UNVERIFIED. Tapegate does not verify the tape copy of a file with a recorded reason, so the
+ * file does not become ONDISK. The caller must have locked the files.
  */
 export async function keepUnverified(
   ctx: Context,
@@ -186,7 +189,7 @@ export async function keepUnverified(
 
 const CLAIM_SECONDS = 10;
 
-/** Claims the next copies to remove from disk, so that other engines choose other copies. */
+/** Claims the next copies that this engine will remove from disk. Other engines then choose other copies. */
 export async function claimLeaving(
   ctx: Context,
   page: { after: bigint; limit: number },
@@ -224,8 +227,8 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 }
 
 /**
- * Releases the claims on removed copies. Also deletes the records of these copies, except for files whose rows have
- * changed. Repeating a call is safe.
+ * Releases the claims on removed copies. Also deletes the records of the removed copies. Keeps a record if the file's
+ * row has changed since the copy was read. Repeating a call is safe.
  * @param copies `gone`: removed copies; `changed`: copies that were changed outside Tapegate, and stay on disk
  */
 export async function deleteRemovedCopies(
@@ -255,8 +258,8 @@ export async function deleteRemovedCopies(
 }
 
 /**
- * Moves files with a changed copy to the stage UNVERIFIED, unless the copy belongs to another version of the file. The
- * caller must have locked the files.
+ * Moves a file with a changed copy to the stage UNVERIFIED, unless the copy was restored from an older version of the
+ * file. The caller must have locked the files.
  */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -326,8 +329,8 @@ export interface ChangedCopy {
  */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether another program wrote the file at the copy's path. Such a file has the same bytes as the file on tape,
-   * unless its mtime or ctime changes later.
+   * Whether another program wrote the file at the copy's path. When Tapegate found the foreign file, it had the same
+   * bytes as the file on tape. A later change of its mtime or ctime means that its bytes might have changed.
    */
   isForeign: boolean;
 }
@@ -402,13 +405,13 @@ export async function readKeptCopies(ctx: Context, page: { after: bigint; limit:
   );
 }
 
-/** Deletes the records of changed copies that no longer exist, so that files can be restored to the copies' paths. */
+/** Deletes the records of changed copies that no longer exist on disk, so that files can be restored to their paths. */
 export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
   if (gone.length === 0) return;
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }
 
-/** Returns the subset of `paths` at which the disk contains a changed copy that must stay. */
+/** Returns those `paths` at which the disk contains a changed copy, which Tapegate must not replace. */
 export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
   const rows = await ctx.db.rows<{ path: string }>(
     sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,

@@ -1,6 +1,6 @@
 /**
- * Handles copies whose inode numbers have changed, because the disk was copied, or the file system renumbers inodes at
- * each mount.
+ * Handles copies whose inode numbers have changed. The numbers change if an operator copies the disk, or if the file
+ * system assigns new inode numbers at each mount.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -14,8 +14,8 @@ export interface KnownMarker {
   diskId: number;
   mountpoint: string;
   /**
-   * Identity that the disk's marker file had when an engine last found all recorded copies on the disk; null if never
-   * recorded.
+   * Identity of the disk's marker file when an engine last found all recorded copies on the disk; null if no engine has
+   * recorded the identity.
    */
   markerId: string | null;
 }
@@ -29,9 +29,9 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 }
 
 /**
- * Records the identity of a disk's marker file, and ends the comparison of the disk's copies. The caller must have
- * found all recorded copies on the disk. If the marker file is new, engines test again whether the disk ignores case or
- * Unicode normalisation in names.
+ * Records the identity of a disk's marker file, and ends the comparison of the disk's copies. The caller must first
+ * check that the disk contains all recorded copies. If an identity was already recorded, engines test again whether the
+ * disk ignores case or Unicode normalisation in names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
@@ -44,7 +44,7 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
 /** Seconds without progress after which another engine can take over a comparison of copies. */
 const SILENT_SECONDS = 600;
 
-/** A comparison of a disk's copies with their recorded checksums, made by the engine `owner`. */
+/** A comparison of a disk's copies with their recorded checksums. Only the engine `owner` makes the comparison. */
 export interface Comparison {
   diskId: number;
   markerId: string;
@@ -112,8 +112,8 @@ export async function readCopiesOn(
 export type Renumbered = Pick<RecordedCopy, 'fileId' | 'version'> & { ino: bigint; ctimeNs: bigint };
 
 /**
- * Records the new inodes of copies whose bytes match their recorded checksums. Skips copies whose file rows have
- * changed since the comparison.
+ * Records the new inodes of copies whose bytes match their recorded checksums. Skips a copy if its file's row has
+ * changed since the copy was compared.
  */
 export async function adoptRenumbered(ctx: Context, copies: readonly Renumbered[]): Promise<number> {
   if (copies.length === 0) return 0;

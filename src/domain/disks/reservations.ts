@@ -2,8 +2,9 @@
  * Reserves room for recalls on restore disks. A recall starts only if the file fits both in a disk's allocation and in
  * the disk's free space. All disks are locked while room is reserved.
  *
- * Engines measure disks before the transaction, without locks, because a disk might hang. Engines subtract all
- * reservations from the measured free space, because the reserved bytes might have been written since the measurement.
+ * Engines measure the disks before the transaction that reserves room, because a disk might hang while locks are held.
+ * Engines subtract all reservations from the measured free space, because recalls might have written the reserved bytes
+ * since the measurement.
  */
 
 import { formatBytes } from '../../core/text/bytes.js';
@@ -42,7 +43,7 @@ export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyM
 
 /**
  * Measurements of disks by disk id. `reserved` is the number of bytes reserved just before the measurement.
- * `reservedEver` is the sum of all reservations made until then.
+ * `reservedEver` is the sum in bytes of all reservations made on the disk before the measurement.
  */
 type SeenDisks = ReadonlyMap<
   number,
@@ -54,8 +55,8 @@ interface Candidate extends DiskRow {
   fileSystem: FileSystemRoom | undefined;
   problem: string | undefined;
   /**
-   * Whether the disk has a temporary problem, which might end without an operator's action. Lack of room does not count
-   * as a temporary problem.
+   * Whether the disk has a temporary problem, which might end without an operator's action. A disk without enough room
+   * does not have a temporary problem.
    */
   isAway: boolean;
   /** Whether the disk is missing on this host, but another host has recently measured it. */
@@ -128,12 +129,13 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  // skip a recall that fits only on another host's disk, because that host's engines start the recall
+  // do not put aside a recall that fits on a disk of another host, because an engine on that host can start the recall
   const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) {
     await putAside(tx, aside, disks);
-    // a disk might have been resumed while this transaction waited to lock it, so engines must look for room again
+    // an operator might have resumed a disk while this transaction waited for the disk's lock, so engines must look for
+    // room again
     if (disks.some(({ isSuspended }) => isSuspended)) await notifyRoom(tx);
   }
   return placed;
@@ -141,7 +143,7 @@ export async function reserve<R extends Unplaced>(
 
 type FoundDisk = MeasuredDisk & {
   /**
-   * Sum of all reservations ever made on the disk, in bytes. The increase since a measurement is the number of bytes
+   * Sum in bytes of all reservations ever made on the disk. Subtracting the sum at a measurement yields the bytes
    * reserved after the measurement.
    */
   reservedEver: bigint;
@@ -185,8 +187,8 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 }
 
 /**
- * Returns the number of bytes to subtract from the measured free space, because they might have been written after the
- * measurement.
+ * Returns how many bytes recalls might have written to the disk after the measurement. The caller must subtract this
+ * number from the measured free space.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
@@ -196,8 +198,8 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 }
 
 /**
- * Sets each recall's error to the reason why no disk has room for the file. The error class is TRANSIENT if a
- * temporarily unavailable disk would have room.
+ * Sets each recall's error to the reason why no disk has room for the file. The error class is TRANSIENT if a disk with
+ * a temporary problem would have room, and SPACE otherwise.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
@@ -214,8 +216,8 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
 const WOKEN_RECALLS = 5000;
 
 /**
- * Clears the errors of recalls that wait for room, so that they can start. Chooses the oldest recalls first, and only
- * as many as fit on the disks. Does not reserve room.
+ * Clears the errors of recalls that wait for room, so that engines start these recalls. Clears the errors of the oldest
+ * recalls first, and only of as many recalls as fit on the disks. Does not reserve room.
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;

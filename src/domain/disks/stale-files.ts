@@ -1,7 +1,7 @@
 /**
- * Records stale partial files: files that stay on a disk because a recall's engine died, or the disk failed when the
- * recall ended. Before a job removes a stale file, the job examines the file on disk. The job therefore never removes a
- * different file at the same path.
+ * Records stale partial files. Such a file stays on a disk if the recall's engine died, or if the disk failed when the
+ * recall ended. Before a job removes a stale partial file, the job checks that the file on disk is the recorded file,
+ * and not a different file at the same path.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -17,12 +17,12 @@ export interface StaleFile {
   mountpoint: string;
   driveId: number;
   epoch: bigint;
-  /** Inode of the copy; null if the recall ended before it began to put a copy at the file's path. */
+  /** Inode of the partial file; null if the recall ended before it began to move its copy to the file's path. */
   ino: bigint | null;
   mtimeNs: bigint | null;
   /**
-   * Always null, because the ctime of a partial file is not recorded. If the checksum is known, the file's bytes are
-   * compared instead.
+   * Always null, because Tapegate does not record the ctime of a partial file. If the checksum is known, the job
+   * compares the file's bytes instead.
    */
   ctimeNs: null;
   copyChecksum: string | null;
@@ -61,15 +61,15 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
 }
 
 /**
- * SQL condition that is true if the file `f` is not being restored. While a file is being restored, its new copy might
- * have a stale file's inode.
+ * SQL condition that is true if the file `f` is not being restored. During a restore, a file's new copy might have the
+ * inode of a stale partial file.
  */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Returns the partial files that are still stale, by id. The caller must examine the files on disk before this call,
- * and remove them afterwards. `isNoted` is true if the partial file is now the recorded copy, which the caller must
- * keep.
+ * Returns the partial files that are still stale, by id. The caller must examine the partial files on disk before it
+ * calls this function, and remove the stale files afterwards. `isNoted` is true if the partial file is now the recorded
+ * copy, which the caller must keep.
  */
 export async function findStillStale(
   ctx: Context,
