@@ -1,6 +1,7 @@
 /**
  * Corrects leases and retry times that are too far in the future, because the clock was set back after they were
- * written. An engine corrects these times when it starts, and when the database's clock is plausible again.
+ * written. Engines make these corrections when they start, and when the database server's clock is plausible again
+ * after a jump.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -14,7 +15,7 @@ interface Times {
   key: Sql;
   thing: Sql;
   /**
-   * Columns that contain times. Each column has a limit: the longest plausible interval between now and a time in the
+   * Columns that contain times. For each column, `most` is the longest plausible interval from now until a time in the
    * column.
    */
   columns: readonly [name: string, most: string][];
@@ -23,8 +24,8 @@ interface Times {
 }
 
 /**
- * Longest plausible times until a retry, as SQL intervals. The longest real delay is an hour, or a day for webhooks and
- * staged files.
+ * Longest plausible intervals from now until a retry, in SQL. Tapegate retries after at most an hour, or at most a day
+ * for webhooks and staged files.
  */
 const [RETRY, LONG_RETRY] = ['2 hours', '2 days'];
 

@@ -19,7 +19,9 @@ export function isStorable(text: string): boolean {
   return !text.includes('\0') && text.isWellFormed();
 }
 
-/** Checks that a value is one line of text that PostgreSQL, an HTTP or mail header and a terminal accept. */
+/**
+ * Checks that a value is a single line of text that is safe in PostgreSQL, in HTTP and mail headers, and on a terminal.
+ */
 export function checkText(field: string, value: string): string {
   checkStorable(field, value);
   const control = CONTROL.exec(value);
@@ -44,8 +46,8 @@ export function isPlainName(name: string): boolean {
 const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
 
 /**
- * Returns whether readers or databases might mistake the name for a reserved name. Ignores letter case, character width
- * and spacing.
+ * Returns whether the name is a reserved name, or so similar that a reader might mistake it for a reserved name. The
+ * comparison with reserved names ignores letter case, character width and spacing.
  */
 export function isReserved(name: string): boolean {
   const plain = name.normalize('NFKC').replace(/[\p{Default_Ignorable_Code_Point}\s]/gu, '');
@@ -83,9 +85,9 @@ function checkStorable(field: string, value: string): void {
 }
 
 /**
- * Checks an absolute path. Rejects components such as `..`, so that a copy's path stays below the mount point. A
- * component has at most 255 bytes (NAME_MAX on Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL
- * index.
+ * Checks an absolute path. Rejects components such as `..`, so that a file's copy cannot be written outside the disk's
+ * mount point. A component has at most 255 bytes (NAME_MAX on Linux). A path has at most 2,048 bytes, so that a
+ * PostgreSQL index can contain it.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);
@@ -93,7 +95,7 @@ export function checkPath(field: string, value: string): string {
   return value;
 }
 
-/** Returns a list's distinct paths. Omits empty paths, which come from empty lines. */
+/** Returns the different paths in a list. Omits empty paths, which come from empty lines in the input. */
 export const withoutEmpty = (paths: readonly string[] | null | undefined): string[] => [
   ...new Set(paths?.filter((path) => path !== '')),
 ];

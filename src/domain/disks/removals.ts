@@ -258,7 +258,7 @@ export async function deleteRemovedCopies(
 }
 
 /**
- * Moves a file with a changed copy to the stage UNVERIFIED, unless the copy was restored from an older version of the
+ * Moves a file with a changed copy to the stage UNVERIFIED, unless the copy was restored from another version of the
  * file. The caller must have locked the files.
  */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {

@@ -52,7 +52,8 @@ export interface Comparison {
 }
 
 /**
- * Begins or continues to compare the copies on a disk with their recorded checksums. Only one engine at a time compares a disk.
+ * Begins or continues to compare the copies on a disk with their recorded checksums. Only one engine at a time compares
+ * the copies on a disk.
  * @returns the id of the last compared file; undefined if another engine is comparing the disk
  */
 export async function claimComparison(

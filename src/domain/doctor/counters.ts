@@ -1,7 +1,8 @@
 /**
- * Checks the counters in the rows of quotas, disks and requests against the rows that they count. A transaction that
- * changes counted rows also changes their counter. A repair locks the counter's row before it counts the rows.
- * Concurrent transactions therefore wait, and then change the repaired counter.
+ * Checks the counters in the tables of quotas, disks and requests. Each counter must equal the number or total size of
+ * the rows that it counts. A transaction that changes counted rows also changes the counter. A repair locks the
+ * counter's row before it counts the rows. Other transactions therefore wait until the repair ends, and then change the
+ * repaired counter.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
@@ -97,7 +98,10 @@ const requestState: RepairableKind = {
     }),
 };
 
-/** Kinds of findings, in the order of their repairs. No repair may depend on a counter that a later repair corrects. */
+/**
+ * Kinds of findings about counters, in the order in which they are repaired. If a repair reads another counter, that
+ * counter's repair comes earlier in the list.
+ */
 export const counterKinds: readonly RepairableKind[] = [
   diskUsed,
   diskReserved,

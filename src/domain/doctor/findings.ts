@@ -1,4 +1,4 @@
-/** Findings of `tapegate doctor`. Each finding contains the expected and the actual state. */
+/** Findings of `tapegate doctor`. A finding describes an inconsistency with the expected state and the actual state. */
 
 import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
@@ -22,14 +22,14 @@ export interface FoundRow {
 export interface FindingKind {
   kind: string;
   /**
-   * Returns the query for the next rows with a finding. The query is a single statement, so it does not see uncommitted
-   * changes of concurrent transactions.
+   * Returns the query for the next database rows with a finding. The query must be a single statement, so that all its
+   * rows come from one snapshot of the database.
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }
 
 export interface RepairableKind extends FindingKind {
-  /** Checks the rows again under locks, and repairs rows that still have the finding. Repeating a call is safe. */
+  /** Locks and checks the rows again, and repairs the rows that still have the finding. Repeating a call is safe. */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
 
@@ -80,7 +80,10 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
   return new Set(rows.map(({ key }) => key));
 }
 
-/** Counts the checked rows. The count shows users whether the check ran on an empty database. */
+/**
+ * SQL that counts the rows that the checks read. Users see from the counts whether `tapegate doctor` has checked an
+ * empty database.
+ */
 export const examined = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 

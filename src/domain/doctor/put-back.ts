@@ -1,7 +1,7 @@
 /**
  * Prepares a database that was restored from a backup. No engine works on the database until an operator runs `tapegate
- * takeover`. Ids that were used after the backup must not be used again: scripts remember request ids, and clients
- * resume after event ids.
+ * takeover`. Tapegate must not reuse ids from the time after the backup, because scripts store request ids, and clients
+ * resume event streams after an event id.
  */
 
 import { secondsBetween } from '../../core/time.js';
@@ -12,8 +12,8 @@ import type { Context } from '../context.js';
 import { fenceRestored } from '../ownership.js';
 
 /**
- * Number of ids to skip: `least`, plus `each` for every second since the backup. This number exceeds the number of ids
- * that a site can use between the backup and the restore.
+ * Number of ids to skip in each sequence: `least`, plus `each` for every second since the backup. A site cannot use
+ * that many ids between the backup and the restore.
  */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },
@@ -22,15 +22,15 @@ const LEAPS = {
 } as const;
 
 export interface PutBack {
-  /** Lower bound for the next request's id; null if no ids are left. */
+  /** Smallest id that the next request can have; null if the sequence has no ids left. */
   nextRequestId: number | null;
   /**
-   * Number of emails that were pending at the time of the backup. Tapegate sends these emails, perhaps for a second
-   * time.
+   * Number of emails that were pending at the time of the backup. Tapegate sends the pending emails again, although it
+   * might have sent them after the backup.
    */
   emails: number;
   /**
-   * Number of tokens that the restored database accepts. Some of these tokens might have been revoked after the backup.
+   * Number of tokens that the restored database accepts. An accepted token might have been revoked after the backup.
    */
   tokens: number;
 }
@@ -38,8 +38,8 @@ export interface PutBack {
 /**
  * Fences a restored database, and skips ids. The caller must call this function only once, before any process uses the
  * database.
- * @param state.earliest earliest possible time of the restored state. Ids that might have been used after this time are
- * skipped.
+ * @param state.earliest earliest possible time of the restored state. The function skips all ids that might have been
+ * used after `earliest`.
  */
 export async function settlePutBack(ctx: Context, state: { earliest: string; asOf: string }): Promise<PutBack> {
   const { earliest, asOf } = state;
@@ -53,7 +53,7 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
     );
     for (const { name, type, last, most } of sequences) {
       const to = last + leapOf(name === 'request_id_seq' ? LEAPS[name] : LEAPS[type], { lost, room: most - last });
-      // setval is not rolled back with the transaction, but skipping ids does no harm
+      // a rollback does not undo `setval`, but skipped ids do no harm
       await tx.query(sql`SELECT setval(${`public.${name}`}::regclass, ${to}::bigint)`);
     }
     await tx.query(fenceRestored(asOf));
@@ -71,8 +71,8 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
 }
 
 /**
- * Returns the number of ids to skip. If too few ids are left, skips the ids that might have been used, and half of the
- * remaining ids.
+ * Returns the number of ids to skip in a sequence with `room` ids left. If too few ids are left, skips the ids that
+ * might have been used since the backup, and half of the ids after them.
  */
 function leapOf(
   { least, each }: { least: number; each: number },

@@ -17,8 +17,8 @@ import type { RepairableKind } from './findings.js';
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
 
 /**
- * SQL condition that is true if the recall `c` has no disk, or that its drive `d` was released or claimed again after
- * the recall began.
+ * SQL condition that is true if the recall `c` has no disk, or an engine released or claimed its drive `d` after the
+ * recall began.
  */
 const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FROM c.epoch OR d.lease_until IS NULL)`;
 const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
@@ -149,8 +149,8 @@ const requestFileAhead: RepairableKind = {
 };
 
 /**
- * Finds waiting request files without a recall. This check runs first, because repairs of other findings would silently
- * add missing recalls.
+ * Finds waiting request files without a recall. This check runs before the other queue checks, because their repairs
+ * also add missing recalls, without reporting a finding.
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
@@ -198,8 +198,8 @@ const volumeFailing: RepairableKind = {
 const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id)`;
 
 /**
- * Finds retired volumes that still have files, because the retirement was interrupted. The repair reinstates the
- * volume, so that the files' positions are not lost. An operator must retire the volume again.
+ * Finds retired volumes that still have files, because the retirement was interrupted. The repair puts the volume back
+ * into use, so that its remaining files keep their positions. An operator must then retire the volume again.
  */
 const volumeRetired: RepairableKind = {
   kind: 'volume-retired',

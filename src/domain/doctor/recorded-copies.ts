@@ -1,6 +1,6 @@
 /**
- * Compares recorded copies with the disks, without locks. A finding is valid only if the file's row has not changed
- * during the comparison.
+ * Compares recorded copies with the disks, without locks. A difference between the database and a disk is a finding
+ * only if the file's row has not changed during the comparison.
  */
 
 import type { Stage } from '../../core/stages.js';
@@ -17,15 +17,15 @@ import { isUnrequestedForGood } from '../disks/removals.js';
 import { lockRequestsAndFiles, markOnDisk } from '../requests/request-files.js';
 import type { FindingKind } from './findings.js';
 
-/** An unrecorded file on disk, with the path and the bytes of a catalogue file. */
+/** A file on a restore disk that has the path and bytes of a catalogue file, but is not recorded as its copy. */
 export interface Adoption extends NewCopy {
   fileId: bigint;
   version: string;
 }
 
 /**
- * Records files on disk as copies of catalogue files. If a copy was recorded as changed, the catalogue file becomes
- * RESTORED. If the catalogue file is ONTAPE, an engine later removes the recorded copy from the disk.
+ * Records files on disk as copies of catalogue files. If a catalogue file had a changed copy, it becomes RESTORED. If a
+ * catalogue file is ONTAPE, its stage stays, and an engine later removes the copy from the disk.
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
   const fileIds = all.map(({ fileId }) => fileId);
@@ -84,7 +84,7 @@ export const restoredUnheld: FindingKind = {
 
 export interface PathRecord {
   fileId: bigint;
-  /** Path of the file, relative to the mount point. */
+  /** Path of the file's copy, relative to the mount point of the restore disk. */
   path: string;
   stage: Stage;
   size: bigint;

@@ -25,8 +25,8 @@ import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds 
 import { restoredUnheld } from './recorded-copies.js';
 
 /**
- * Kinds of findings in the order of their checks. The order matters, because repairing one kind changes the findings of
- * later kinds.
+ * Kinds of findings in the order of their checks. Their order matters, because repairing a finding of one kind can
+ * remove or add findings of later kinds.
  */
 export const rowKinds: readonly RepairableKind[] = [
   ...counterKinds,
@@ -62,8 +62,8 @@ interface PageInput {
   after?: FindingCursor | undefined;
   limit: number;
   /**
-   * Time limit for reading a page, in milliseconds. At least one kind of finding is checked, even if the check takes
-   * longer.
+   * Time limit for reading a page, in milliseconds. A call always completes the check for one kind of finding, even if
+   * the check exceeds the time limit.
    */
   ms?: number;
 }
@@ -125,8 +125,8 @@ function startOfWalk(after: FindingCursor | undefined): [index: number, key: big
 }
 
 /**
- * @returns undefined if the reader disconnected during a repair. The repairs that the call has completed are still
- * audited.
+ * @returns undefined if the reader disconnected during a repair. The caller still audits the repairs that were
+ * completed before the disconnection.
  */
 async function examineKind(
   ctx: Context,

@@ -1,6 +1,6 @@
 /**
- * Implements circuit breakers. After a volume, library or disk has failed, engines pause before they use it again. The
- * pause grows with each further failure. All engines share the failures and pauses, which are stored in the database.
+ * Implements circuit breakers. After a volume, library or disk has failed, engines pause before they use it again. Each
+ * further failure makes the pause longer. All engines share the failures and pauses, which are stored in the database.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -11,7 +11,7 @@ export const MAX_REASON = 1000;
 
 const PAUSE_SECONDS = { first: 5, factor: 4, most: 600 };
 
-/** Returns the number of seconds until the next attempt. `before` is the number of earlier consecutive failures. */
+/** Returns how many seconds engines pause after a failure. `before` is the number of consecutive failures before it. */
 export function trialSeconds(before: number): number {
   const { first, factor, most } = PAUSE_SECONDS;
   return Math.min(first * factor ** Math.min(before, 10), most);
@@ -33,8 +33,8 @@ interface Columns {
 
 const circuits = {
   /**
-   * Counts failures that occur while a drive uses a volume. Does not count failures caused by a file, a restore disk or
-   * the mount.
+   * Failures that occur while a drive uses a volume. Failures to mount the volume are not counted, nor are failures
+   * that a file or a restore disk caused.
    */
   volume: {
     table: 'volume',
@@ -67,7 +67,10 @@ export async function countFailures(ctx: Context, { of, id }: Circuit): Promise<
   return rows[0]?.failures ?? 0;
 }
 
-/** Records a failure. If `isCounted` is false, the failure does not prolong the next pause. */
+/**
+ * Records a failure of a volume or library, which begins a pause. If `isCounted` is false, the failure does not make
+ * later pauses longer.
+ */
 export async function openCircuit(
   ctx: Context,
   { of, id }: Circuit,
@@ -108,7 +111,7 @@ export function describeFull(reason: string): string {
 /**
  * Records that a disk rejects data, although the disk might report free space. Engines do not put new files on the disk
  * during a pause. The pause ends early if a copy leaves the disk, or if an operator runs `disk add` or `resume`. If
- * several running recalls report that the disk is full, only one report starts a pause.
+ * several running recalls report that the disk is full, only the first report starts a pause.
  */
 export async function recordFullDisk(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];

@@ -1,7 +1,7 @@
 /**
- * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. If a disk
- * has a retry time (`retry_at`), the disk is suspended. If an engine suspended a disk, the disk has a retry time. To
- * keep the disk and its suspension consistent, each statement locks the disk's row before the suspension's row.
+ * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. A disk
+ * with a retry time (`retry_at`) is always suspended, and a disk that an engine has suspended always has a retry time.
+ * To keep both rows consistent, each statement locks the row of the disk before the row of its suspension.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -71,8 +71,8 @@ export interface FailingDisk {
 }
 
 /**
- * Returns the failing disks whose retry is due. Also schedules each disk's next retry after another pause, so that
- * other engines do not retry the disk now.
+ * Returns the failing disks whose retry is due. Also postpones each returned disk's next retry by a pause, so that
+ * other engines do not retry the same disk now.
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
   const now = ctx.now();
@@ -88,7 +88,8 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
 }
 
 /**
- * Schedules a retry in one second for a disk that is missing on this host, so that another host can retry the disk.
+ * Schedules a retry in one second for a disk that is missing on this host, so that an engine on another host can retry
+ * it.
  * @returns whether another host measures disks
  */
 export async function leaveToOthers(
@@ -117,11 +118,11 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
 }
 
 /**
- * Ends a disk's suspension after the disk works again. If an operator has suspended the disk, the operator's suspension
- * stays, but engines can access the disk.
+ * Ends a disk's suspension after the disk works again. If an operator has suspended the disk, that suspension stays.
+ * Engines can then access the disk, but put no new files on it.
  */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
-  // end the suspension before the update, because ending a suspension also cancels the disk's retries
+  // end the suspension first, because `endSuspension` also clears the disk's retry time
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
     // lock the disk before the update, so that the update sees a suspension that another engine has just added

@@ -9,8 +9,8 @@ import { trialSeconds } from './circuits.js';
 import { suspendFailing } from './suspensions.js';
 
 /**
- * Maximum number of attempts after errors that are likely to be permanent. Further attempts might damage cartridges.
- * After the last attempt, only an operator can resume the drive.
+ * Number of consecutive failures after which a drive is not retried, if the error is likely to be permanent. Further
+ * attempts might damage cartridges. Only an operator can then resume the drive.
  */
 const MAX_TRIALS = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];

@@ -1,6 +1,6 @@
 /**
- * Records and shows libraries that fail. If a drive reports that its library refuses work, the library is suspended
- * until the next attempt.
+ * Records and shows libraries that fail. If a drive reports that its library refuses work, Tapegate suspends the
+ * library until the end of a pause.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -18,9 +18,8 @@ interface Refusal {
 }
 
 /**
- * Suspends a library that refuses work. The suspension lasts until the next attempt. Ignores late reports from drives
- * that mounted their volume before the last pause ended. Reports can be late because a drive can take minutes to
- * unmount a volume.
+ * Suspends a library that refuses work. Ignores a late report, which comes from a drive that mounted its volume before
+ * the library's last pause ended. Reports can be late because a drive can take minutes to unmount a volume.
  */
 export async function suspendFailingLibrary(
   ctx: Context,
@@ -50,9 +49,9 @@ export async function recordLibraryFailure(
 export interface LibraryProblem {
   /** Name of the library. */
   library: string;
-  /** Error of the last call to the library. */
+  /** Error text of the last failed call to the library. */
   problem: string;
-  /** Time at which engines call the library again; null if they are about to call the library. */
+  /** Time at which the library's pause ends, and engines call the library again; null if the pause has ended. */
   nextTry: string | null;
 }
 

@@ -33,13 +33,14 @@ interface DriveLocation {
 }
 
 /**
- * Work that a drive is about to do. While its library drains, a drive can read staged files, but cannot mount volumes.
+ * Work that a drive is about to do. While a library is draining, its drives can read staged files, but cannot mount
+ * volumes.
  */
 type DriveUse = 'mounting' | 'reading';
 
 /**
- * Returns the SQL condition that is true if the recall `c` can begin. Its volume, drive and library must be in service.
- * The file must be needed by at least one user without a suspension.
+ * Returns the SQL condition that is true if the recall `c` can begin. The recall's volume, drive and library must not
+ * be suspended. At least one user who is not suspended must need the file.
  */
 export function mayBegin(location: DriveLocation, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(location, use)}
@@ -57,7 +58,7 @@ function isOpen({ driveName, libraryId }: DriveLocation, use: DriveUse): Sql {
 
 /**
  * Returns the SQL expression for a text such as `suspended: it squeaks`. `alias` is the alias of a table or view with
- * the suspension's mode and reason. The text is NULL if there is no suspension.
+ * the suspension's mode and reason. The expression is NULL if the object is not suspended.
  */
 export function suspensionText(alias: string): Sql {
   const [mode, reason] = [raw(`${alias}.mode`), raw(`${alias}.reason`)];
@@ -127,7 +128,7 @@ export async function suspendFailing(
   );
 }
 
-/** Puts a failing object back into service if its next attempt is due. */
+/** Ends the suspension of a failing object if its retry time has passed. */
 export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`DELETE FROM suspension WHERE kind = ${kind} AND name = ${name} AND retry_at <= ${ctx.now()}`,
@@ -174,8 +175,8 @@ async function resetFailures(ctx: Context, { kind, name }: SuspensionKey): Promi
 }
 
 /**
- * Makes engines retry a library and its drives immediately after a settings change. Does not end suspensions by
- * operators.
+ * Makes engines retry a failing library and its drives immediately, after the library's settings have changed.
+ * Suspensions by operators stay.
  */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
@@ -187,7 +188,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
 
 /**
  * Ends the pause in which engines put no files on a full disk (health/circuits.ts).
- * @returns the pause in the form of a suspension; undefined if the disk is not full
+ * @returns the pause, described as a suspension of the disk; undefined if the disk is not full
  */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
   const rows = await ctx.db.rows<Suspension>(
@@ -212,7 +213,8 @@ export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAc
   const audit =
     action && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT name FROM ended`)})`;
   const rows = await ctx.db.rows<Suspension>(
-    // do not compare the disk's retry time, because an engine might set it while this statement runs
+    // select the disk by its name and not by its retry time, because an engine might set the retry time while this
+    // statement runs
     sql`WITH disk AS (
        SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
        ORDER BY k.id ${locking.disk}
@@ -277,8 +279,8 @@ export async function readSuspensionsOf(
 }
 
 /**
- * Returns whether any recall is waiting; undefined if the drive or its library is suspended. Each idle drive runs this
- * query every second.
+ * Returns whether any recall is waiting in the queue. Returns undefined if the drive or its library is suspended. Each
+ * idle drive runs this query every second.
  */
 export async function readOpening(ctx: Context, location: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
   const rows = await ctx.db.rows<{ isQueued: boolean }>(

@@ -37,9 +37,9 @@ interface ApplyOptions {
 }
 
 /**
- * Applies the rows in the temporary table `incoming`. Adds new files before it locks the catalogue, because no other
- * transaction can see the new files yet. Takes locks in the global order: the catalogue, the affected requests, their
- * quotas, and the changed files.
+ * Applies the rows in the temporary table `incoming`. Adds new files before it locks the catalogue. This is safe,
+ * because other transactions cannot see the new files before the commit. Takes locks in the global order: the
+ * catalogue, the affected requests, their quotas, and the changed files.
  * @throws ImportError, InUseError
  */
 export async function applyIncoming(
@@ -58,7 +58,7 @@ export async function applyIncoming(
   await refuseRetired(tx);
   if (added > 0) await refuseDirectories(tx, canSkip);
   await refuseTapeNames(tx);
-  // match the patterns again, because the table `fresh` has changed since `matchEarly` matched them
+  // if the table `fresh` has changed, discard the pattern matches that `matchEarly` found
   if (await followRelisted(tx)) await resetMatched(tx);
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
@@ -109,14 +109,14 @@ async function addFresh(tx: Transaction): Promise<number> {
 }
 
 /**
- * Files in the table `fresh`, with the sizes that the import lists. For withdrawn files, the catalogue still contains
- * the old sizes.
+ * Files in the table `fresh`, with the sizes that the import lists. For a withdrawn file, the catalogue still contains
+ * the size before the import.
  */
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Adds to the table `fresh` the files that an earlier import withdrew because its list omitted them. Removes files from
- * the table if they are no longer withdrawn, because other imports might have changed the catalogue.
+ * Adds to the table `fresh` the files that an earlier import withdrew because its list omitted them. Removes a file
+ * from the table if another import has reinstated the file in the meantime.
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
   const changed = await tx.query(
@@ -140,12 +140,12 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 }
 
 /**
- * SQL condition that is true if the row `i` describes a copy that another system has restored. Tapegate cannot use that
- * copy, and therefore records that the file is on tape.
+ * SQL condition that is true if the row `i` describes a copy that another system has restored. Tapegate cannot use a
+ * copy from another system, and therefore records the file as ONTAPE.
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages between which only engines move files. */
+/** Stages that describe where a file on tape is restored. An import does not move files between these stages. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -153,8 +153,8 @@ const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 const isOtherStage = sql`(CASE WHEN ${hasTapeStage} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
 /**
- * SQL condition that is true if the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the
- * file's checksum during a restore, a row that contains a checksum always counts as different.
+ * SQL condition that is true if the row `i` differs from the file `f` and its volume `v`. A row with a checksum always
+ * counts as different if the catalogue's checksum was computed by Tapegate during a restore.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
@@ -231,14 +231,14 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 }
 
 /**
- * SQL condition that is true if the row `i` describes the second copy that the file `f` already has. If true, the
- * import keeps the error that is recorded for the second copy.
+ * SQL condition that is true if the row `i` describes the second copy that the file `f` already has. The import then
+ * keeps the error that the catalogue contains for the second copy.
  */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
- * SQL condition that is true if the catalogue must keep the recorded tape path of the file `f`. This is true if the
- * first copy stays on the same volume. It is also true if a library needs the path to find the second copy, or to
+ * SQL condition that is true if the catalogue must keep the recorded tape path of the file `f`. The recorded path stays
+ * if the first copy stays on its volume. It also stays if a library needs the path to find the second copy, or to
  * release a staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
@@ -259,8 +259,8 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
-  // delete verification failures of files that the import lists, because the import might have corrected the files'
-  // values
+  // delete verification failures of files that the import lists, because the import might have corrected the wrong
+  // values that caused the failures
   await tx.query(
     sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
   );
@@ -294,9 +294,7 @@ async function fillOmitted(tx: Transaction): Promise<void> {
   );
 }
 
-/**
- * Rejects illegal stage changes. Also rejects a new size for a file that uses or reserves space in the restore area.
- */
+/** Rejects illegal stage changes. Also rejects a new size for a file that is in the restore area or being restored. */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
   const [legalFrom, legalTo] = [steps.map((step) => step.from), steps.map((step) => step.to)];
@@ -318,13 +316,14 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
 
 /**
  * SQL condition that is true if the import made the second copy of a file its first copy. The row `k` contains the
- * values before the import. If a checksum is missing, Tapegate assumes that both copies have the same bytes.
+ * values before the import. If the file has no checksum after the import, Tapegate assumes that both copies have the
+ * same bytes.
  */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
 /**
- * Moves a file back to ONTAPE if its copy on disk belongs to an older version of the file. An engine removes the copy,
- * unless the copy was modified outside Tapegate.
+ * Moves a file back to ONTAPE if its copy on disk belongs to an older version of the file. An engine later removes the
+ * copy from disk, unless the copy was changed outside Tapegate.
  */
 async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -342,8 +341,8 @@ const hasSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coale
 
 /**
  * Adapts the rows of files whose two tape copies were swapped because the first copy was unreadable
- * (catalogue/versions.ts). If a row lists the copies in the old order, the import keeps the positions in the catalogue,
- * unless the row describes other bytes.
+ * (catalogue/versions.ts). If a row lists the two copies in the order before the swap, the import keeps the catalogue's
+ * order, unless the row describes other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
   const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isOmitted('volume')} AND i.volume = s.name
@@ -357,7 +356,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${hasFirstAsCopy} AND ${hasSameBytes}`,
   );
   const ofFile = sql`o.line = i.line AND f.id = o.id`;
-  // rows that describe only a second copy: the swap has made this copy the first copy in the catalogue
+  // rows that describe only a second copy, which the swap has made the first copy in the catalogue
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
@@ -410,8 +409,8 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
 
 /**
  * Updates the live requests that contain files in the table `known`. Charges the files' new sizes to the quotas, and
- * updates waiting recalls. Retries failed files if their position or checksum has changed. The caller must pass the
- * returned request ids to `settleFollowed`.
+ * updates waiting recalls. Retries failed request files if the import has changed the position or checksum of their
+ * file. The caller must pass the returned request ids to `settleFollowed`.
  * @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {

@@ -42,8 +42,8 @@ export async function refuseDuplicates(tx: Transaction): Promise<void> {
 export type ExpectedFile = Pick<KnownFile, 'id' | 'path' | 'tapePosition'>;
 
 /**
- * Rejects the import if files were renamed, withdrawn or moved since the caller read them. The caller must have locked
- * the catalogue.
+ * Rejects the import if an expected file was renamed, withdrawn or moved after the caller read it. The caller must have
+ * locked the catalogue.
  */
 export async function refuseChanged(tx: Transaction, expected: readonly ExpectedFile[]): Promise<void> {
   if (expected.length === 0) return;
@@ -107,7 +107,7 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
  * would add a second path for the renamed file, or replace the file's bytes. The caller must have locked the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
-  tx.send(plannedByKeys()); // look up rows by key, because PostgreSQL might overestimate the number of renamed files
+  tx.send(plannedByKeys()); // make PostgreSQL use the index, because it might overestimate the number of renamed files and scan the table
   const [renamed] = await tx.query(sql`SELECT FROM tape_file f WHERE f.tape_path IS NOT NULL LIMIT 1`);
   tx.send(plannedFreely());
   if (!renamed) return;
@@ -125,9 +125,7 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
   );
 }
 
-/**
- * Two paths that cannot both be restored, because `outer` would be both a file and a directory that contains `inner`.
- */
+/** Two file paths that cannot both exist on a disk, because `outer` would also be a directory that contains `inner`. */
 interface Clash {
   outer: string;
   inner: string;
@@ -136,15 +134,16 @@ interface Clash {
 const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
 
 /**
- * Returns the SQL condition that is true if the path `inner` is below `outer`. The operator `~>=~` compares bytes, and
- * the character `0` follows the slash in ASCII.
+ * Returns the SQL condition that is true if the path `inner` is below `outer`. The operators compare bytes. Because `0`
+ * follows `/` in ASCII, all paths below `outer` sort before `<outer>0`.
  */
 const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 
 /**
- * Selects paths that clash with the catalogue: paths that are below the path of a catalogue file, or above it. The
- * lateral queries sort by an index, because PostgreSQL would otherwise scan the table.
+ * Selects those `paths` that clash with the catalogue. Such a path is below the path of a catalogue file, or is a
+ * directory that contains a catalogue file. The lateral queries have an ORDER BY clause, so that PostgreSQL uses an
+ * index and does not scan the table.
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
   WITH RECURSIVE fresh_path AS MATERIALIZED (${paths}), directory (path) AS (
@@ -163,8 +162,8 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
   SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
 
 /**
- * Rejects new files whose paths clash with other files. Under the catalogue lock, the second of two concurrent imports
- * sees the files that the first import has added.
+ * Rejects new files whose paths clash with other files. The caller must have locked the catalogue, so that this import
+ * sees the files that concurrent imports have added.
  */
 export async function refuseDirectories(tx: Transaction, canSkip: boolean): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
@@ -191,7 +190,7 @@ export const MAX_REJECTS = 100_000;
 /**
  * Deletes rows from the table `incoming` if their path clashes with another path in the table or in the catalogue. Two
  * paths clash if one path would be both a file and a directory. Keeps rows of files that the catalogue already
- * contains. If two new files clash, deletes the row of the file whose path would also be a directory.
+ * contains. If two new files clash, deletes only the row of the file whose path would also be a directory.
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
   await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);

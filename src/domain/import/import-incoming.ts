@@ -20,11 +20,11 @@ export interface ImportResult {
   addedWithoutCopy: number;
   /** Number of reinstated files. An earlier import had withdrawn these files because its list omitted them. */
   reinstated?: number;
-  /** Number of files in the import that stay withdrawn, because an operator withdrew them. */
+  /** Number of imported files that stay withdrawn, because an operator (and not an import) withdrew them. */
   staysWithdrawn?: number;
   /**
-   * Number of files that a complete list omits; absent for other lists. `known` is the number of all catalogue files
-   * below the list's prefix.
+   * Number of files that the import withdraws because a complete list omits them; absent if the list is not complete.
+   * `known` is the number of catalogue files below the list's prefix.
    */
   withdrawn?: number;
   known?: number;
@@ -85,7 +85,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
     }
   }
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
-    // an error in the import's input must not be reported as a database error
+    // if the error comes from the import's input, do not report it as a database error
     throw error === failure ? error : toUnavailable(error);
   });
   if (hasDirectories) await client.query(splitDirectories);

@@ -5,12 +5,17 @@ import { createGunzip } from 'node:zlib';
 import { messageOf, quote } from '../../core/errors.js';
 import { describeEncoding, isUtf16 } from '../../core/text/file-names.js';
 
-/** A line of the file, numbered from 1, without its line feed. A carriage return at the end of the line is kept. */
+/**
+ * A line of the import's input, numbered from 1. Its text does not contain the line feed, but can end with a carriage
+ * return.
+ */
 export interface Line {
   number: number;
-  /** Text of the line, with replacement characters for bytes that are not UTF-8. */
+  /** Text of the line, in which U+FFFD replaces bytes that are not valid UTF-8. */
   text: string;
-  /** The line with escapes such as `\xe9` for bytes that are not ASCII; absent if the line is UTF-8. */
+  /**
+   * Printable form of a line that is not valid UTF-8, with escapes such as `\xe9`; absent if the line is valid UTF-8.
+   */
   notUtf8?: string;
 }
 
@@ -38,7 +43,7 @@ export class ImportError extends Error {
 export interface BadName {
   /**
    * Valid form of the invalid path; undefined if the path has no valid form. The catalogue might already contain a file
-   * at the valid path, because another list contained that path.
+   * at the valid path, because another list might contain the path in its valid form.
    */
   namesake: string | undefined;
 }
@@ -58,8 +63,8 @@ export class RowError extends Error {
 }
 
 /**
- * Maximum length of a line, longer than any valid row. The limit prevents a file without line ends from filling the
- * memory.
+ * Maximum length of a line in bytes. A valid row is never that long. Without the limit, an input without line feeds
+ * would fill the memory.
  */
 const MAX_LINE_BYTES = 1024 * 1024;
 
@@ -101,7 +106,10 @@ export const JSON_ARRAY =
 const describeLongLine = (line: Buffer): string =>
   /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `the line is longer than ${MAX_LINE_BYTES} bytes`;
 
-/** Returns the lines that are not UTF-8, as printable text. Each key is the line's index in `bytes`, counted from 0. */
+/**
+ * Returns the lines that are not UTF-8, as printable text. A key of the map is the number of the line in `bytes`,
+ * counted from 0.
+ */
 function findBadLines(bytes: Buffer): Map<number, string> {
   const bad = new Map<number, string>();
   for (let index = 0, start = 0; start <= bytes.length; index++) {
@@ -151,9 +159,9 @@ interface CsvRow<Column extends string> {
 
 export interface LineReader<Row> {
   /**
-   * Returns the row that ends on this line, or an error if the row is invalid. Returns undefined if no row ends on this
-   * line.
-   * @throws RowError if the following lines cannot be parsed
+   * Returns the row that ends on the given line, or an error if the row is invalid. Returns undefined if the row
+   * continues on the next line.
+   * @throws RowError if the reader cannot parse the rest of the input
    */
   read(line: Line): Row | RowError | undefined;
   end(): RowError | undefined;

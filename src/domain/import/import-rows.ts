@@ -38,8 +38,8 @@ export interface CatalogueRow {
   position: bigint | null | undefined;
   checksum: string | null | undefined;
   /**
-   * Adler-32 checksum that the command `archive` computes. If the field is absent and the checksum does not change, the
-   * catalogue keeps its Adler-32 checksum.
+   * Adler-32 checksum that the command `archive` computes. If the row has no Adler-32 checksum and its `checksum`
+   * equals the catalogue's, the catalogue keeps the file's Adler-32 checksum.
    */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */
@@ -50,8 +50,8 @@ export interface CatalogueRow {
   uid?: bigint | null | undefined;
   gid?: bigint | null | undefined;
   /**
-   * Whether this row replaces a skipped row with an invalid path. `path` then contains the valid form of the invalid
-   * path. A complete list does not withdraw the file at this path.
+   * Whether this row stands for a skipped row whose path was invalid. The field `path` then contains the valid form of
+   * the skipped path. A complete list does not withdraw the file at this path.
    */
   isNamesake?: boolean;
 }
@@ -62,14 +62,17 @@ const columns = [
 ] as const;
 
 type Column = (typeof columns)[number];
-/** Text of each field in a row. An empty field is null. A column that the row does not have is undefined. */
+/** Text of each field in a row. An empty field is null. If the input has no such column, the field is undefined. */
 export type Fields = Partial<Record<Column, string | null>>;
 
 export type RowReader = LineReader<CatalogueRow>;
 
 export type RowSource = AsyncIterable<CatalogueRow | RowError> | Iterable<CatalogueRow | RowError>;
 
-/** Yields the rows of a file, with an error for each invalid row. Always closes the input. */
+/**
+ * Yields the rows of an import's input, and an error in place of each invalid row. Closes the input, even after an
+ * error.
+ */
 export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | RowError> {
   let reader: RowReader | undefined;
   yield* readWith(input, {
@@ -93,7 +96,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** The first line that is not valid UTF-8, among the lines of the current row. */
+  /** The first line of the current row that is not valid UTF-8; undefined if all its lines are valid. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {
@@ -178,10 +181,13 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** Text that follows "must be" in an error message. */
+/** Description of the valid values, which follows "must be" in an error message. */
 type Expected = string | ((text: string) => string);
 
-/** Returns the row, or an error for its first invalid field. A zod schema would be 2.7 times slower. */
+/**
+ * Returns the row, or an error for its first invalid field. Checks fields without a zod schema, which would be 2.7
+ * times slower.
+ */
 export function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
   let fault: RowError | undefined;
   const fail = (column: Column, expected: string) => {
@@ -286,7 +292,8 @@ const BATCH_CHARACTERS = 64 * 1024;
 
 /**
  * Yields rows as text, in batches.
- * @throws ImportError if rows are invalid. The error is thrown at the end, or after more than MAX_FAULTS invalid rows.
+ * @throws ImportError if rows are invalid. Throws the error after the last row, or as soon as more than MAX_FAULTS rows
+ * are invalid.
  */
 export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) => string): AsyncGenerator<string> {
   const faults: string[] = [];
@@ -310,8 +317,8 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
 }
 
 /**
- * Yields rows as JSON Lines. Adds empty lines so that each row keeps its original line number. A gateway can then
- * report errors with the original line numbers.
+ * Yields rows as JSON Lines. Adds empty lines so that each row keeps its original line number. When a gateway reads the
+ * JSON Lines, it can therefore report errors with the line numbers of the original input.
  */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;
@@ -323,7 +330,7 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   yield* batchRows(rows, format);
 }
 
-/** Returns a row as JSON. Writes bigints as strings, because large JSON numbers are rounded. */
+/** Returns a row as JSON. Writes bigints as strings, because JSON parsers round large numbers. */
 function toJson({
   line: _,
   isNamesake,

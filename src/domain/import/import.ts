@@ -44,8 +44,8 @@ export async function importRows(ctx: Context, rows: RowSource, options: ImportO
 }
 
 /**
- * Imports rows for an operation that writes its own audit record. Fails if any of the files `expected` has changed
- * since the caller read it.
+ * Imports rows for an operation that writes its own audit record. Fails if a file in `expected` was renamed, withdrawn
+ * or moved after the caller read it.
  * @throws ImportError
  */
 export async function registerRows(
@@ -82,7 +82,7 @@ async function loadAndApply(
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
-    await client.query(sql`SET statement_timeout = 0`); // no time limit, because the rows might come from a slow source
+    await client.query(sql`SET statement_timeout = 0`); // no time limit for statements, because the rows might come from a slow client
     const rejects: Reject[] = [];
     const reject = (more: readonly Reject[]) => {
       rejects.push(...more);
@@ -133,8 +133,8 @@ class DryRunEnd extends Error {
 }
 
 /**
- * Runs an import again if another import has added the same file. The second attempt finds the added file in the
- * catalogue.
+ * Runs an import again if it failed because another import has added the same file at the same time. The second attempt
+ * finds the added file in the catalogue.
  */
 async function retryIfDuplicate(attempt: () => Promise<ImportResult>): Promise<ImportResult> {
   for (let attemptsLeft = MAX_ATTEMPTS; ; attemptsLeft--) {

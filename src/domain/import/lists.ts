@@ -1,4 +1,7 @@
-/** Converts lists printed by the program `find` into import rows. Options supply the columns that the lists lack. */
+/**
+ * Converts lists printed by the program `find` into import rows. The settings contain values that the lists do not
+ * contain, such as the volume.
+ */
 import { quote } from '../../core/errors.js';
 import { findPathProblem } from '../input.js';
 import { RowError } from './import-lines.js';
@@ -53,7 +56,8 @@ function makeDirectoryRow(
 
 /**
  * Output of GNU `find -type f,d -printf '%y %s %T@ %m %U %G %p\n'`: type, bytes, modification time in seconds since
- * 1970, mode, owner, group and path. The type is optional. The mode, owner and group can be omitted together.
+ * 1970, mode, owner, group and path. The type is optional. A line may also omit the mode, owner and group, but only all
+ * three together.
  */
 const FIND_LINE =
   /^(?:(?<type>[fd]) )?(?<size>\d+) (?<mtime>-?\d+(?:\.\d+)?) (?:(?<mode>[0-7]{1,4}) (?<uid>\d+) (?<gid>\d+) )?(?<path>.+)$/;
@@ -70,7 +74,7 @@ export function createFindReader(settings: ListSettings): RowReader {
         return new RowError(number, `${quote(text)} is not in the format of find -printf '%s %T@ %m %U %G %p\\n'`);
       }
       if (type === 'd') return makeDirectoryRow(number, { path, mode: fields.mode, gid: fields.gid }, settings);
-      // if find searches ".", the path of file "a" is "./a"
+      // remove `./`, because `find .` prints the file `a` as `./a`
       return makeEntryRow(number, { ...fields, path: path.replace(/^(\.\/)+/, '') }, settings);
     },
     end: () => (isEmpty ? new RowError(1, 'the list is empty') : undefined),

@@ -106,7 +106,7 @@ function readObject(
   return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
 }
 
-/** Decodes a key in form encoding, in which a plus sign stands for a space. */
+/** Decodes an object's key, which the inventory contains in URL encoding with a plus sign for each space. */
 function decodeKey(key: string): string | undefined {
   try {
     return decodeURIComponent(key.replaceAll('+', '%20'));
