@@ -155,7 +155,7 @@ export class ClockWatch {
   /**
    * Returns whether to accept the server's time after a clock jump. The clock must have been steady since the jump for
    * some minutes. A jump of up to SMALL_JUMP_SECONDS is then accepted. A larger jump is accepted only if this host's
-   * clock agrees with the server's clock, and nobody has set the host's clock since its first reading.
+   * clock agrees with the server's clock. The host's clock must also have been left unchanged since its first reading.
    */
   private isSettled(ahead: number, own: ClockReading | undefined): boolean {
     if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)

@@ -213,8 +213,8 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
  * SQL condition that is true if a library finds the file `f` by path. The condition is also true if a library staged
- * the file before the file moved to another library, because the first library still needs the path to release the
- * staged file.
+ * the file and the file then moved to another library. The first library still needs the path to release the staged
+ * file.
  */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;

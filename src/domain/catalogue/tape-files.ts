@@ -42,8 +42,8 @@ const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 const commonFileColumns = columnsOf(commonFileFields, 'f');
 
 /**
- * Returns functions for the list of tape files: one counts or estimates the files, one reads a page in path order, and
- * one passes all files as JSON objects to a consumer.
+ * Returns functions that read the list of tape files. One function counts or estimates the files, and one reads a page
+ * in path order. Another function passes all files as JSON objects to a consumer.
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');

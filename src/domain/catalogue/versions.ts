@@ -13,8 +13,7 @@ import type { Context } from '../context.js';
 /**
  * Returns the SQL condition that is true if two rows describe files with the same bytes. Two rows with the same size
  * and checksum match. If the later row has no checksum, two rows with the same size and position match. If the earlier
- * row has no position either, two rows with the same size and volume match, because drives then find the file by its
- * path.
+ * row also has no position, two rows with the same size and volume match, because drives find the file by path.
  * @param was alias of the earlier row
  * @param is alias of the later row
  */

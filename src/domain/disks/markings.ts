@@ -21,8 +21,8 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records in the database that a disk has its marker file, or that an engine is about to write a marker file with the
- * given name. Notifies engines, because recalls might be waiting for room on the disk.
+ * Records in the database that a disk has its marker file, or that an engine is about to write the marker file `name`.
+ * Notifies engines, because recalls might be waiting for room on the disk.
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(

@@ -148,7 +148,7 @@ export async function releaseCopies(
   const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'releaseCopies', async (tx) => {
     // lock the files in a separate statement, so that the next statement sees request files that other transactions
-    // added while this transaction waited for the locks
+    // added during the wait for the locks
     await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnrequested}`,

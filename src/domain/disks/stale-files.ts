@@ -1,7 +1,7 @@
 /**
  * Records stale partial files. Such a file stays on a disk if the recall's engine died, or if the disk failed when the
- * recall ended. Before a job removes a stale partial file, the job checks that the file on disk is the recorded file,
- * and not a different file at the same path.
+ * recall ended. Before a job removes a stale partial file, the job checks that the path on disk does not lead to a
+ * different file.
  */
 
 import { type Sql, sql } from '../../db/sql.js';

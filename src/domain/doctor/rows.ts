@@ -62,8 +62,8 @@ interface PageInput {
   after?: FindingCursor | undefined;
   limit: number;
   /**
-   * Time limit for reading a page, in milliseconds. A call always completes the check for one kind of finding, even if
-   * the check exceeds the time limit.
+   * Time limit for reading a page, in milliseconds. A call always checks at least one kind of finding, even if this
+   * check exceeds the time limit.
    */
   ms?: number;
 }

@@ -159,8 +159,8 @@ interface CsvRow<Column extends string> {
 
 export interface LineReader<Row> {
   /**
-   * Returns the row that ends on the given line, or an error if the row is invalid. Returns undefined if the row
-   * continues on the next line.
+   * Returns the row that ends on the given line, or an error if the row is invalid. Returns undefined if no row ends on
+   * the line, for example because the row continues on the next line.
    * @throws RowError if the reader cannot parse the rest of the input
    */
   read(line: Line): Row | RowError | undefined;
