@@ -184,8 +184,8 @@ export class ClockWatch {
   }
 
   /**
-   * Ends the clock's suspension if no process has extended it for some minutes. @returns whether the suspension has
-   * ended
+   * Ends the clock's suspension if no process has extended it for some minutes.
+   * @returns whether the suspension has ended
    */
   private async release({ suspendedUntil }: ClockSuspension): Promise<boolean> {
     // an operator suspended the clock, so only an operator may resume it

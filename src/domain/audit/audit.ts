@@ -40,8 +40,8 @@ type AuditResult = string;
 type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
 /**
- * Returns the statement that writes an audit row. @param count number of equal actions that the row stands for; greater
- * than 1 only for refused actions
+ * Returns the statement that writes an audit row.
+ * @param count number of equal actions that the row stands for; greater than 1 only for refused actions
  */
 export function auditRow(
   now: string,
@@ -83,7 +83,7 @@ const NOT_NULL = '23502';
 /** Returns whether a change failed because the caller's token has become invalid. */
 export function isInvalidToken(error: unknown): boolean {
   if (codeOf(error) === NOT_NULL) return (error as { table?: unknown }).table === 'audit';
-  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma reports PostgreSQL's error code only in the message
+  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma reports the code only in its message
 }
 
 const objectOf = ({ object }: AuditedAction) => sql`SELECT ${plain(String(object))}::text`;

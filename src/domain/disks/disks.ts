@@ -107,8 +107,8 @@ function liesIn(inner: string, outer: string): boolean {
 const isSuspended = sql`EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)`;
 
 /**
- * Returns the SQL condition that is true if the disk `k` has no room left. @param free free bytes of the disk's file
- * system; null if unknown
+ * Returns the SQL condition that is true if the disk `k` has no room left.
+ * @param free free bytes of the disk's file system; null if unknown
  */
 const hasNoRoom = (free: Sql): Sql => sql`least(k.size - k.used, ${free}) <= k.reserved`;
 

@@ -25,8 +25,8 @@ export interface PutBack {
   /** Smallest id that the next request can have; null if the sequence has no ids left. */
   nextRequestId: number | null;
   /**
-   * Number of emails that were pending at the time of the backup. Tapegate sends the pending emails again, although it
-   * might have sent them after the backup.
+   * Number of emails that were pending at the time of the backup. Tapegate sends the pending emails even if it already
+   * sent them after the backup.
    */
   emails: number;
   /**

@@ -116,7 +116,7 @@ const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f 
 
 /**
  * Adds to the table `fresh` the files that an earlier import withdrew because its list omitted them. Removes a file
- * from the table if another import has reinstated the file in the meantime.
+ * from the table if another import has reinstated the file in the meantime, or an operator has withdrawn it.
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
   const changed = await tx.query(
@@ -145,7 +145,7 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages that describe where a file on tape is restored. An import does not move files between these stages. */
+/** Stages of a file on tape before, during and after a restore. An import does not move files between these stages. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;

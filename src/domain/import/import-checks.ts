@@ -107,7 +107,8 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
  * would add a second path for the renamed file, or replace the file's bytes. The caller must have locked the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
-  tx.send(plannedByKeys()); // make PostgreSQL use the index, because it might overestimate the number of renamed files and scan the table
+  // make PostgreSQL use an index, because it might overestimate the number of renamed files and scan the table
+  tx.send(plannedByKeys());
   const [renamed] = await tx.query(sql`SELECT FROM tape_file f WHERE f.tape_path IS NOT NULL LIMIT 1`);
   tx.send(plannedFreely());
   if (!renamed) return;

@@ -82,7 +82,7 @@ async function loadAndApply(
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
-    await client.query(sql`SET statement_timeout = 0`); // no time limit for statements, because the rows might come from a slow client
+    await client.query(sql`SET statement_timeout = 0`); // no time limit, because a client might send rows slowly
     const rejects: Reject[] = [];
     const reject = (more: readonly Reject[]) => {
       rejects.push(...more);
