@@ -78,7 +78,7 @@ export class Standbys {
     while (!signal.aborted) {
       await Promise.all(this.all.map((standby) => standby.catchUp(this.primary, this.options.waitMs)));
       if (!signal.aborted) for (const standby of this.all) this.report(standby);
-      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // ignored: only `close` aborts the sleep
+      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // ignored: only `close` aborts it
     }
   }
 
