@@ -38,8 +38,8 @@ export async function atListServer<T>(
 const STATEMENT_TIMED_OUT = '57014';
 
 /**
- * Returns whether a read failed only because it ran on a standby: replay cancelled the read, or the standby is down.
- * Returns false if the read would also fail on the primary.
+ * Returns whether a read failed only because it ran on a standby: the standby cancelled the read during WAL replay, or
+ * the standby is down. Returns false if the read would also fail on the primary.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

@@ -6,8 +6,8 @@
 import { type Sql, sql } from '../db/sql.js';
 
 /**
- * Returns the SQL condition that is true if the path of the file `f` contains `text`. All searches use `holdsText`,
- * because PostgreSQL uses the trigram index only for conditions on the unmodified column.
+ * Returns the SQL condition that is true if the path of the file `f` contains `text`. PostgreSQL can use the trigram
+ * index only for conditions on `f.path` itself. In the other conditions, `f.path || ''` prevents the use of this index.
  */
 export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;
@@ -21,7 +21,10 @@ export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
 }
 
-/** Returns whether a search contains a rare word. All searches with a rare word can use the same query plan. */
+/**
+ * Returns whether a search contains a rare word, which few paths contain. All searches with a rare word can use the
+ * same query plan.
+ */
 export function isByRareWord(text: string): boolean {
   const lookup = choosePatternLookup(text);
   return lookup.by === 'words' && lookup.words.some(isRare);
@@ -32,8 +35,8 @@ function escapeLike(text: string): string {
 }
 
 /**
- * Returns a tsquery that matches paths that contain all the words. The tsquery also matches paths that are too long for
- * the index (`path_words`).
+ * Returns a tsquery that matches paths that contain all the words. The tsquery also matches all paths that are too long
+ * for the word index (`path_words`).
  */
 function wordsQuery(words: readonly Word[]): string {
   const all = words.map(({ text, isPrefix }) => quoteWord(text) + (isPrefix ? ':*' : ''));
@@ -57,13 +60,14 @@ interface Word {
 
 const DELIMITER = /[/_\-.+=,:@~ ]/;
 /**
- * Maximum number of words in a search. In one case, searching for all 12 words of a path took four times as long as
- * searching for the three words of its date.
+ * Maximum number of words in a search. More words make a search slower: in a test, a search for all 12 words of a path
+ * took four times as long as a search for only three of these words.
  */
 const MAX_WORDS = 5;
 /**
- * Minimum length of a word prefix that a search uses. `alone` applies to a search without whole words, and `beside` to
- * a search with whole words. PostgreSQL reads every word with the prefix, so a short prefix costs more than it saves.
+ * Minimum length of a word prefix that a search uses. `alone` is the minimum for a search without whole words, and
+ * `beside` for a search with whole words. PostgreSQL reads all indexed words that begin with the prefix, so a short
+ * prefix makes the search slower.
  */
 const MIN_PREFIX = { alone: 3, beside: 6 };
 /** Maximum length of a word in code points. PostgreSQL accepts words of up to 2,046 bytes. */
@@ -90,7 +94,10 @@ function isBetterByWords(cut: string, words: readonly string[]): boolean {
   return left < 3 || (words.some((word) => /\d/.test(word)) && words.some((word) => word.length >= left));
 }
 
-/** Estimates how rare a word is. A date or a number occurs in few paths, and a directory name in many paths. */
+/**
+ * Estimates how rare a word is. Words with digits count as rarer, because a date or a number occurs in fewer paths than
+ * a directory name.
+ */
 function rarityOf(word: string): number {
   return word.length + 4 * word.replace(/\D/g, '').length;
 }
@@ -111,8 +118,9 @@ function longestRun(text: string): number {
 }
 
 /**
- * Returns whether a pattern contains a trigram. PostgreSQL adds two blanks before each word and one blank after it. If
- * the database's locale classifies letters differently than this function, searches are slower but correct.
+ * Returns whether a pattern contains a trigram. When PostgreSQL splits a text into trigrams, it adds two blanks before
+ * each word and one blank after each word. If the database's locale classifies letters differently than this function,
+ * searches are slower but correct.
  */
 function hasTrigrams(pattern: string): boolean {
   const runs = pattern.split(/[^\p{L}\p{N}]/u);

@@ -18,8 +18,8 @@ const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
 /**
- * Settings of a library. If a field is undefined, an existing library keeps its value, and a new library gets the
- * default.
+ * Settings of a library. If a field is undefined, an existing library keeps its current value for the field, and a new
+ * library gets the default value.
  */
 interface SetLibraryInput {
   name: string;
@@ -44,7 +44,10 @@ const DRIVES = 2;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** Name that no library can have, because the first library's drives are named `drive-1`, `drive-2`, … */
+/**
+ * Name that no library can have. Drives are named after their library, but the drives of the first library are named
+ * `drive-1`, `drive-2`, …
+ */
 const RESERVED_NAME = 'drive';
 
 /**
@@ -78,8 +81,8 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
 }
 
 /**
- * Returns the action to record in the audit log if the change is refused. The action contains only the names of
- * settings, because a rejected value might be a secret that was entered in the wrong field.
+ * Returns the action to record in the audit log if the change is refused. The action contains the names of the settings
+ * without their values, because a user might have entered a secret in the wrong field.
  */
 function actionOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
@@ -98,8 +101,8 @@ function checkName(given: string): string {
 }
 
 /**
- * Changes a library. Engines use the new settings without a restart. Reads that run during the change might be
- * repeated.
+ * Changes a library. Engines use the new settings without a restart. Engines might repeat reads that were running
+ * during the change.
  * @throws NotFoundError, InvalidInputError
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
@@ -121,7 +124,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
             ON CONFLICT (name) DO NOTHING`,
       );
       if (waitOf(ctx, { kind, settings }) !== waitOf(ctx, before)) {
-        // delete the measured staging times, because the new storage tier has different staging times
+        // delete the measured staging times, because they do not apply to the library's new storage tier
         await tx.query(sql`UPDATE stager SET waits = '{}' WHERE library_id = ${id}`);
       }
       await tx.query(auditEntry({ given: { ...action.given, settings: input.settings } }));
@@ -129,8 +132,8 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
       return after;
     });
   });
-  // make engines retry the library only after the commit; if the process dies before this call, engines retry the
-  // library after its pause
+  // make engines retry the library immediately; if the process dies before this call, engines retry the library later,
+  // after the pause that follows a failure
   if (input.settings) await endTrials(ctx, after);
   return after;
 }
@@ -219,8 +222,8 @@ export interface RemovedLibrary {
   drives: number;
   volumes: number;
   /**
-   * Number of staged files that Tapegate did not release in the tape system. If the removal was not forced, the number
-   * is zero.
+   * Number of staged files that a forced removal of the library did not release in the tape system; 0 if the removal
+   * was not forced.
    */
   stagedFiles: number;
   stagedBytes: bigint;
@@ -230,7 +233,7 @@ export interface RemovedLibrary {
 export interface StagedFileLeft {
   path: string;
   demand: string | null;
-  /** Time at which the tape system removes the file from its disk; null if unknown. */
+  /** Time at which the tape system removes the staged file from the tape system's disk; null if unknown. */
   until: string | null;
 }
 
@@ -251,7 +254,8 @@ export async function removeLibrary(
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
       const id = await lockLibrary(tx, name);
-      // lock before the checks, so that the checks see the changes of transactions that held the lock earlier
+      // lock the library before the checks, so that the checks see all changes by transactions that held this lock
+      // earlier
       await tx.query(sql`SELECT FROM volume v WHERE v.library_id = ${id} ORDER BY v.id ${locking.volume}`);
       await refuseUsed(tx, { id, name });
       const volumes = await tx.query(sql`DELETE FROM volume WHERE library_id = ${id} RETURNING id`);

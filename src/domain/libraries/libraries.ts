@@ -1,6 +1,6 @@
 /**
- * Reads libraries: the site's tape systems, with their volumes and drives. At every site, the first library is a
- * directory below the data directory. Operators can add further libraries.
+ * Reads libraries: the site's tape systems, with their volumes and drives. At every site, the library with id 1 is a
+ * directory below Tapegate's data directory. Operators can add further libraries.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -14,8 +14,8 @@ import { columnsOf } from '../row-columns.js';
 export const FIRST_LIBRARY = 1;
 
 /**
- * Default for the maximum number of files that a staging library stages at the same time. The number is large, so that
- * the library can choose an efficient read order.
+ * Default for the maximum number of files that a staging library stages at the same time. The default is large, because
+ * a library that knows many requested files can choose an efficient order for reading its tapes.
  */
 export const DEPTH_FILES = 10_000;
 

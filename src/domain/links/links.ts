@@ -1,12 +1,13 @@
 /**
- * Symbolic links at the archive paths of files. Each link points to the file's copy in the restore area. A link's row
- * is stored before the link is made, and stays until the link is removed. A copy leaves the restore area only if no
- * link points to it (disks/removals.ts).
+ * Symbolic links at the archive paths of files. Each link points to the file's copy in the restore area. Tapegate
+ * stores a link's row in the database before it makes the link, and keeps the row until the link is removed. A copy
+ * leaves the restore area only if no link points to it (disks/removals.ts).
  *
  * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
- * (restore-area/links/keeper.ts). An engine's result is recorded only if the row was not marked again in the meantime
- * (column `change`). If a process is paused until its claim on a row has expired, the process might later make an
- * unwanted link. Therefore, after all claims have expired, an engine checks again whether each removed link is gone.
+ * (restore-area/links/keeper.ts). An engine records its result only if the link's row was not marked again in the
+ * meantime (column `change`). If a process is paused until its claim on a row has expired, the process might later make
+ * an unwanted link. Therefore, an engine checks each removed link a second time, after all claims on the link's row
+ * have expired.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -30,9 +31,9 @@ export interface DueLink {
 
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
   /**
-   * Result of an attempt to make or remove a link. `right`: the wanted link is at the path. `gone`: no link is wanted,
-   * and no link is at the path. `forgotten`: the link was removed, and a second check has found no link at the path.
-   * `stuck`: the attempt failed, and will be repeated.
+   * Result of an attempt to make or remove a link. `right`: the path has the wanted link. `gone`: no link is wanted,
+   * and the path has no link. `forgotten`: the link was removed, and a second check has found no link at the path.
+   * `stuck`: the attempt to make or remove the link failed, and will be repeated.
    */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
   problem: string | null;
@@ -40,8 +41,8 @@ export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
 
 const CLAIM_SECONDS = 60;
 /**
- * Seconds after which an engine checks again that a removed link is gone. By then, the claims of all processes that
- * might still make the link have expired.
+ * Seconds after which an engine checks again that a removed link is gone. After this time, no process still has a valid
+ * claim to make the link.
  */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
@@ -78,8 +79,8 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
- * SQL condition that is true if the file of the link `l` was renamed, and another file now has the link's path. The
- * link belongs to that other file.
+ * SQL condition that is true if the file of the link `l` was renamed, and the link at its old path now belongs to
+ * another file.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
@@ -93,8 +94,8 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
   if (claimed.length === 0) return [];
-  // read the files in a separate statement after the claim: if a file changes after this statement, its link's row is
-  // marked again
+  // read the files in a separate statement after the claim: if a file changes after the read, a trigger marks the row
+  // of the file's link again
   const rows = await ctx.db.rows<{
     fileId: bigint;
     change: bigint;
@@ -193,7 +194,7 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 
 /**
  * Stores links to copies that were just restored, and claims the links' rows. The caller can then make the links before
- * users are notified.
+ * users are notified that their files are on disk.
  * @returns the links that the caller can make
  */
 export async function recordEarlyLinks(
@@ -233,8 +234,8 @@ export async function readLinks(ctx: Context, page: { after: bigint; limit: numb
 }
 
 /**
- * Returns the change numbers of links by file id. Marking a link's row increases the link's change number. Retrying a
- * failed attempt does not change the number.
+ * Returns the change numbers of links by file id. Marking a link's row increases the link's change number. A retry
+ * after a failed attempt leaves the change number unchanged.
  */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();

@@ -19,16 +19,16 @@ export interface MailFacts {
   filesFailed: number;
   filesUnknown: number;
   /**
-   * Number of files that the request does not contain because the quota was full. `filesOverLimit` is the number of
-   * files that the request does not contain because of the request's own limits.
+   * Number of files that were excluded from the request because the quota was full. `filesOverLimit` is the number of
+   * files that were excluded because of the request's own limits.
    */
   filesRefused: number;
   filesOverLimit: number;
   filesReleased: number;
   bytesOnDisk: bigint;
   /**
-   * The first files on disk, for the list in the email. `mountpoint` is null for a file at its primary path, and for a
-   * file that the user may not fetch.
+   * The request's first files on disk, which the email lists. `mountpoint` is null for a file at its primary path, and
+   * for a file that the user may not fetch.
    */
   copies: { path: string; mountpoint: string | null }[];
   mountpoints: string[];
@@ -43,8 +43,8 @@ const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
 };
 
 /**
- * Returns the URL of a request in the dashboard. If the dashboard is disabled, returns the request's URL in the REST
- * API. Returns undefined if `publicUrl` is not set.
+ * Returns a request's URL in the dashboard or, if the dashboard is disabled, in the REST API. Returns undefined if
+ * `publicUrl` is not set.
  */
 export function linkToRequest(
   { publicUrl, dashboard }: { publicUrl: string | undefined; dashboard: boolean },
@@ -167,8 +167,8 @@ function nameRequest(facts: MailFacts): string {
 }
 
 /**
- * Shortens a request's label for an email subject. SMTP limits a line to 998 octets, and a subject without spaces
- * cannot be folded.
+ * Shortens a request's label for an email subject. SMTP limits a line to 998 octets, and a long subject can be split
+ * into several lines only at spaces.
  */
 function shortLabel({ label }: MailFacts): string {
   const characters = [...oneLine(label)];
@@ -193,7 +193,7 @@ function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
 
-/** Replaces line breaks, and characters that would change how a text is displayed. */
+/** Replaces line breaks and other control characters that would change how an email program displays the text. */
 const oneLine = printable;
 
 function text(lines: string[]): string {
@@ -201,7 +201,7 @@ function text(lines: string[]): string {
 }
 
 /**
- * Milliseconds to wait for a mail server's answers. RFC 5321, 4.5.3.2, requires a client to wait 5 minutes for the
+ * Milliseconds to wait for a mail server's responses. RFC 5321, 4.5.3.2, requires a client to wait 5 minutes for the
  * greeting, and 10 minutes for the answer to a message.
  */
 const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 300_000, socketTimeout: 600_000 };

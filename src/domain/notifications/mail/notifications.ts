@@ -1,7 +1,7 @@
 /**
- * The outbox for emails. The transaction that causes an email also stores it, and an engine sends it later
- * (src/engine/notifications/notify.ts). Therefore, emails are not lost while the mail server is down. A request gets
- * one email of each kind, and one expiry notice for each retention date (`queueExpiring`).
+ * The outbox for emails. The transaction that changes a request also stores the email about the change, and an engine
+ * sends the email later (src/engine/notifications/notify.ts). Therefore, emails are not lost while the mail server is
+ * down. A request gets one email of each kind, and one expiry notice for each retention date (`queueExpiring`).
  */
 import { randomUUID } from 'node:crypto';
 import { addSeconds } from '../../../core/time.js';
@@ -25,9 +25,9 @@ interface DueLetter {
 }
 
 /**
- * Queues the emails that are due for the requests, except emails that were queued before. If all files of a request
- * were released, does not queue the email that announces the request's completion (LAST_FILE). That email can be queued
- * after another file has joined the request.
+ * Queues the emails that are due for the given requests, except emails that were queued before. If all files of a
+ * request were released, does not queue the email that announces the request's completion (LAST_FILE). The completion
+ * email can be queued later, after another file has been added to the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -42,7 +42,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
        AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
      ORDER BY r.id, d.kind`,
   );
-  // let PostgreSQL choose the plan, because an email's figures are computed from all of a request's files
+  // let PostgreSQL choose the query plan, because the text of an email depends on all files of the request
   if (due.length > 0) tx.send(plannedFreely());
   for (const email of due) await writeEmail(ctx, tx, email);
 }
@@ -101,7 +101,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT path, reason FROM unresolved_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    // if any file is not at its logical path, do not list mount points
+    // if a file is not at its logical path, leave the email's list of mount points empty
     sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM request_file h JOIN request r ON r.id = h.request_id
        JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
@@ -125,13 +125,15 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
     if (rows.length === 0) break;
     emails += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
       const ids = await lockRequests(tx, sql`r.id = ANY(${rows.map(({ id }) => id)}::int[])`);
-      // check the condition again: another transaction might have changed the requests before they were locked
+      // check again whether a notice is due: another transaction might have changed the requests before this
+      // transaction locked them
       const due = await tx.query<DueLetter>(
         sql`SELECT r.id, 'EXPIRING' AS kind, coalesce(r.notify_on_last_file, r.notify_on_first_file) AS recipient,
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
       );
       if (due.length === 0) return 0;
-      // delete the old notice's row, so that the old notice's sender cannot record a result in the new notice's row
+      // delete the earlier notice's row instead of reusing it; otherwise, an engine that is sending the earlier notice
+      // would record its result for the new notice
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );

@@ -1,7 +1,7 @@
 /**
  * Sends emails from the outbox at limited rates: one rate for each user and one for the whole site. A rate is the
- * maximum number of emails that engines claim per minute. The user whose last email was sent longest ago is next, so
- * one user's many emails do not delay other users.
+ * maximum number of emails that engines claim per minute. The next email goes to the user whose last email was sent
+ * longest ago, so that one user's many emails do not delay other users' emails.
  */
 
 import { logFailure } from '../../../core/errors.js';
@@ -37,15 +37,15 @@ const CLAIM_SECONDS = 180;
 const RENEW_MS = 60_000;
 
 /**
- * Maximum number of seconds for sending one email. A mail server can check a message for 10 minutes before it answers
- * (RFC 5321, 4.5.3.2.6).
+ * Maximum number of seconds for sending one email. A mail server can take 10 minutes to accept or reject a message (RFC
+ * 5321, 4.5.3.2.6).
  */
 export const SEND_SECONDS = 900;
 
 /**
  * Claims the next email, sends it with `send`, and records the result. No transaction is open while the email is sent.
- * If the sender dies, the email is due again when the claim expires. The function `send` must not throw, and must end
- * within `SEND_SECONDS`.
+ * If the sender dies, another sender can claim the email when the first claim has expired. The function `send` must not
+ * throw, and must end within `SEND_SECONDS`.
  */
 export async function claimMail(
   ctx: Context,
@@ -128,8 +128,8 @@ async function recordMail(
 const NOTE_SECONDS = 60;
 
 /**
- * Records that an engine with a mail server is running. Engines without a mail server then leave the emails in the
- * outbox.
+ * Records that an engine with a configured mail server is running. Engines without a configured mail server then leave
+ * emails in the outbox.
  */
 export async function recordSender(ctx: Context): Promise<void> {
   const now = ctx.now();
@@ -141,7 +141,7 @@ export async function recordSender(ctx: Context): Promise<void> {
 
 const SENDER_SECONDS = 7 * 24 * 3600;
 
-/** Returns whether an engine with a mail server has run in the last seven days. */
+/** Returns whether an engine with a configured mail server has run in the last seven days. */
 export async function hasSender(ctx: Context): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM mail_sender WHERE seen_at > ${addSeconds(ctx.now(), -SENDER_SECONDS)}::timestamp`,
@@ -153,8 +153,8 @@ const MINUTE_SECONDS = 60;
 
 /**
  * Returns SQL for the time at which the rate allows another email: one minute after the oldest of the last `rate`
- * claims. The time is null if the rate allows an email now. Ignores claims with times much later than `now`, because
- * the clock was set back after these claims. `which` selects the counted emails `m`.
+ * claims. The SQL yields null if the rate allows an email now. Ignores claims whose time is more than a minute in the
+ * future, because the clock was set back after these claims. The condition `which` selects the emails (`m`) to count.
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
   return sql`(SELECT m.claimed_at + interval '1 minute' FROM notification m
@@ -176,13 +176,14 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
 
 /**
  * Chooses the user who gets the next email, and returns the user's quota. Returns undefined if no email may be sent
- * now. Until the transaction ends, no other process can choose a quota.
+ * now. Until the caller's transaction ends, no other process can choose the next user.
  */
 async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
   const isOfUser = sql`m.quota_id = w.quota_id`;
   await tx.query(sql`SELECT FROM mail_sender s ${locking.turns}`);
-  // use a separate statement after the lock, to see the claims of transactions that held the lock earlier
+  // count the claims in a separate statement after the lock, so that the count includes claims by transactions that
+  // held the lock earlier
   const [next] = await tx.query<{ quotaId: number }>(
     sql`${waitingUsers} SELECT w.quota_id AS "quotaId" FROM waiting w
         WHERE w.next_try_at <= ${now} AND ${freeAt(mailRate, now, sql`true`)} IS NULL
@@ -194,8 +195,8 @@ async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promis
 }
 
 /**
- * Reasons why a user's next email waits. `ENGINE`: the email is due, and waits for an engine with a mail server.
- * `USER_RATE`: the user's rate is used up. `RATE`: the site's rate is used up.
+ * Reasons why a user's next email waits. `ENGINE`: the email is due, and waits for an engine with a configured mail
+ * server. `USER_RATE`: the user's rate is used up. `RATE`: the site's rate is used up.
  */
 export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
 export type MailWait = (typeof mailWaits)[number];

@@ -19,8 +19,8 @@ import { linkToRequest } from '../mail/mail.js';
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
- * SQL condition that is true if a webhook might have to report the event `e`. Considers disabled webhooks too, because
- * an operator or manager might enable them before the next event.
+ * SQL condition that is true if a webhook might have to report the event `e`. Disabled webhooks count too, because an
+ * operator or manager might enable them at any time.
  */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
@@ -60,10 +60,7 @@ interface Request {
   seen: SeenProgress | null;
 }
 
-/**
- * A request's state as last reported to webhooks. If the request was revived, reports from before the revival are
- * ignored.
- */
+/** A request's state as last reported to webhooks. Reports from before the request's last revival are ignored. */
 interface SeenProgress {
   state: RequestState;
   isStarted: boolean;
@@ -169,8 +166,7 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 const BATCH = 200;
 
 /**
- * Used fraction of a quota from which the quota counts as nearly full. It then counts as nearly full until the used
- * fraction falls below `ROOM_AGAIN`.
+ * A quota counts as nearly full from this used fraction upwards, and until the used fraction falls below `ROOM_AGAIN`.
  */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
@@ -308,8 +304,9 @@ function describeRequest({ config }: Context, request: ReportedRequest): object 
 const zoned = (time: string): string => `${time}Z`;
 
 /**
- * Queues messages in the transaction that causes them. A message's id is derived from the webhook's secret, the type
- * and the key. Therefore, a message has the same id after a database restore, and ids differ between sites.
+ * Queues messages about a change, in the same transaction as the change. A message's id is derived from the webhook's
+ * secret, the type and the key. Therefore, a message has the same id after a database restore, and ids differ between
+ * sites.
  */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;

@@ -1,6 +1,7 @@
 /**
- * Claims webhook messages to send, and records the results. A webhook is never claimed for several messages
- * concurrently. The least recently used webhook is claimed first, so a slow receiver does not delay other webhooks.
+ * Claims webhook messages that are due, and records the results of sending them. At any time, at most one sender has
+ * claimed a webhook, and sends one message. The least recently used webhook is claimed first, so a slow receiver does
+ * not delay other webhooks.
  */
 
 import { addSeconds, isBefore } from '../../../core/time.js';
@@ -16,12 +17,13 @@ const CLAIM_SECONDS = 90;
 export const WEBHOOK_SECONDS = 15;
 
 /**
- * Seconds to wait before a message is sent again. The first value applies after the first failure, the second after the
- * second failure, and so on. The last value also applies after all further failures.
+ * Seconds to wait before a message is sent again. The n-th number is the pause after the n-th failure. The last number
+ * is also the pause after all later failures.
  */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /**
- * Number of failed attempts after which engines stop sending a message, if the message is older than `MESSAGE_SECONDS`.
+ * Engines stop sending a message when this number of attempts have failed, and the message is older than
+ * `MESSAGE_SECONDS`.
  */
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
@@ -29,7 +31,8 @@ const MESSAGE_SECONDS = 3 * 86_400;
 const FIRST_PAUSE = 2;
 const LAST_PAUSE = 1800;
 /**
- * Seconds of continuous failure after which a webhook is disabled, if the webhook has failed at least `FAILURES` times.
+ * Engines disable a webhook that has failed without a success for this number of seconds, and at least `FAILURES`
+ * times.
  */
 const FAILING_SECONDS = 5 * 86_400;
 const FAILURES = 10;
@@ -112,7 +115,7 @@ async function recordFailedTry(
   const { message, result, isMine } = failed;
   const now = ctx.now();
   const pause = MESSAGE_PAUSES[Math.min(message.attempts, MESSAGE_PAUSES.length - 1)] ?? 0;
-  const { isPlausible } = ctx.db.clock; // while the database's clock is implausible, continue to retry old messages
+  const { isPlausible } = ctx.db.clock; // an implausible clock does not show how old a message is, so continue to retry
   const isOver =
     isPlausible &&
     message.attempts + 1 >= MESSAGE_TRIES &&

@@ -27,14 +27,16 @@ const MAX_WEBHOOKS = 20;
 const OLD_SECRET_SECONDS = 24 * 3600;
 
 interface CreateWebhookInput {
-  /** The user whose requests the webhook reports on. Default: all users. */
+  /**
+   * The user whose requests the webhook reports on. If the user is omitted, the webhook reports on all users' requests.
+   */
   quota?: string | null | undefined;
   url: string;
   events?: readonly WebhookEvent[] | null | undefined;
   note?: string | null | undefined;
 }
 
-/** A webhook with its new secret. Users cannot read the secret later. */
+/** A webhook with its new secret. Tapegate shows the secret only once, in this result. */
 export interface WebhookWithSecret {
   webhook: ShownWebhook;
   secret: string;
@@ -130,7 +132,8 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
 
 /**
  * Records the current state of live requests as already reported, so that a new webhook gets only later changes. Skips
- * requests that another webhook already reports on, because those requests might have unprocessed events.
+ * requests that another webhook already reports on, because Tapegate might not have reported their latest events to
+ * that webhook yet.
  */
 async function beginWatching(tx: Transaction, quotaId: number | null): Promise<void> {
   await tx.query(
@@ -168,8 +171,8 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // a new URL means a new receiver, so clear the failures of the earlier receiver, and record the caller as the
-      // webhook's author
+      // a new URL means a new receiver, so delete the failures recorded for the old receiver, and record the caller as
+      // the webhook's author
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
