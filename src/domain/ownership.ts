@@ -20,27 +20,27 @@ export interface DatabaseLocation {
   system: string | null;
   database: string;
   /**
-   * OID of a table. The OID changes only if the database is dumped and loaded again. Absent from locations that older
-   * versions recorded.
+   * OID of a table. The OID changes only if the database is dumped and loaded again. Undefined if an older version of
+   * Tapegate recorded the location.
    */
   table?: string;
   /** Start time of the database server. The server of a copied database has another start time. */
   started: string;
   directory: string | null;
   inode: string | null;
-  /** Id of the host's boot, and device number of the data directory. */
+  /** Boot id of the host, and device number of the data directory. */
   boot: string | null;
 }
 
 export interface SiteIdentity {
   identity: string;
   location: DatabaseLocation | null;
-  /** Whether an engine is writing stamps. Also true if the last engine did not shut down cleanly. */
+  /** Whether an engine is writing stamps. Stays true if the last engine did not shut down cleanly. */
   isStamping: boolean;
   /** Reason why no engine may work until a takeover; null if the database is not fenced. */
   fenced: string | null;
   problem: string | null;
-  /** Directories that belong to another Tapegate, according to the engines' checks. */
+  /** Directories that belong to another Tapegate installation, according to the engines' checks. */
   foreign: { path: string; problem: string; isDisk: boolean }[];
   started: string;
   database: string;
@@ -50,8 +50,8 @@ export interface SiteIdentity {
 }
 
 /**
- * Age in seconds after which Tapegate ignores the record of a foreign directory. Engines renew the record every few
- * seconds (CHECK_MS in restore-area/ownership.ts).
+ * Age in seconds after which Tapegate ignores the record of a foreign directory. Engines renew the records of foreign
+ * directories every few seconds (CHECK_MS in restore-area/ownership.ts).
  */
 const FOREIGN_SECONDS = 60;
 
@@ -94,7 +94,7 @@ export async function readSystem(ctx: Context): Promise<string | null> {
   return rows[0]?.system ?? null;
 }
 
-/** Returns the last recorded reason why this Tapegate is fenced; null if this Tapegate is not fenced. */
+/** Returns the last recorded reason why the database is fenced; null if it is not fenced. */
 export async function readFence(ctx: Context): Promise<string | null> {
   allow(ctx, 'readFence');
   const [row] = await ctx.db.rows<{ reason: string | null }>(
@@ -139,8 +139,8 @@ export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promi
 }
 
 /**
- * Returns whether this database recorded the stamp. A copy of a database lacks the stamps that the original recorded
- * after the copy was made.
+ * Returns whether this database recorded the stamp. A copy of a database does not contain the stamps that the original
+ * database recorded after the copy was made.
  */
 export async function isRecorded(ctx: Context, { epoch, number }: Stamp): Promise<boolean> {
   const rows = await ctx.db.rows(sql`SELECT FROM owner_stamp WHERE epoch = ${epoch}::uuid AND number >= ${number}`);
@@ -189,7 +189,7 @@ export async function endTakeover(ctx: Context, location: DatabaseLocation, take
     await tx.query(
       sql`UPDATE site_identity SET fenced = NULL, problem = NULL, location = ${JSON.stringify(location)}::jsonb, is_stamping = false`,
     );
-    // if foreign directories still exist, engines will detect and record them again
+    // delete the records of foreign directories; engines record each directory again that is still foreign
     await tx.query(sql`DELETE FROM foreign_directory`);
     const action = { operation: 'takeover', kind: 'NONE', object: '', given: { directories: taken } } as const;
     await tx.query(auditRow(ctx.now(), ctx.caller, action));

@@ -11,8 +11,8 @@ import type { Context } from './context.js';
 import { atListServer } from './list-server.js';
 
 /**
- * A page: at most `limit` rows between two keys. An inverted page begins with the last of these rows, and continues
- * backwards.
+ * A page: at most `limit` rows between two keys. An inverted page contains the last rows before the second key, in
+ * reverse order.
  */
 export interface KeyPage<Key> {
   after?: Key | undefined;
@@ -21,7 +21,10 @@ export interface KeyPage<Key> {
   inverted?: boolean;
 }
 
-/** Writes the limit as a literal. If the limit is a parameter, PostgreSQL plans for reading a tenth of the list. */
+/**
+ * Writes the limit as a literal. If the limit is a parameter, PostgreSQL chooses a query plan for reading a tenth of
+ * the list.
+ */
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
 /** Returns the conditions, order and limit of a page. */
@@ -53,8 +56,8 @@ function selectPage(columns: Sql, all: Sql, key: Sql, page: KeyPage<unknown>): S
 }
 
 /**
- * Reads the ids of a page by key, and loads the rows. If a row was deleted between the two queries, reads the page
- * again, because a short page would look like the last page.
+ * Reads the ids of the rows on a page, and then loads the rows in a second query. If a row was deleted between the two
+ * queries, reads the page again, because a short page would look like the last page.
  */
 async function readPageRows<Id, Row>(
   ctx: Context,
@@ -70,7 +73,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** Counts the rows of a list. Subtracts the number of rows that the FROM clause `less` selects. */
+/** Counts the rows of a list. Excludes the rows that the FROM clause `less` selects. */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -125,14 +128,15 @@ export interface RowCount {
   isEstimated: boolean;
 }
 
-/** Largest number of files that is counted exactly. Counting this many files takes milliseconds. */
+/** Largest number of files that is counted exactly. PostgreSQL counts this number of files in a few milliseconds. */
 const COUNTED = 10_000;
 
 /** Number of rows in a sample. PostgreSQL reads a sample in a tenth of a second. */
 const SAMPLED = 200_000;
 
 /**
- * Counts files exactly if there are few, and PostgreSQL finds them quickly. Otherwise, estimates the number.
+ * Counts files exactly if the list is short, and PostgreSQL finds the files quickly. Otherwise, estimates the number of
+ * files.
  * @param list.isSecret whether an estimate would reveal hidden files; if true, all files are counted
  */
 export async function estimateFiles(
@@ -151,8 +155,8 @@ export async function estimateFiles(
   );
   const planned = explained.rows[0]?.['QUERY PLAN'][0].Plan['Plan Rows'] ?? 0;
   if (found && planned > COUNTED) return { count: planned, isEstimated: true };
-  // count the matches in a sample, because PostgreSQL estimates substring searches poorly: 13 files instead of 200,000
-  // in one case
+  // count the matches in a sample, because PostgreSQL's own estimates for substring searches are poor: in one case,
+  // PostgreSQL estimated 13 files instead of 200,000
   const [sample] = (await askSoon<{ count: number }>(asker, sampleOf(where))) ?? [];
   return { count: Math.max(sample?.count || planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
@@ -163,8 +167,8 @@ const sampleOf = (where: Sql): Sql => {
 };
 
 /**
- * Maximum number of statements to prepare. The number needs a limit, because clients choose the page size, which is
- * part of a statement's text.
+ * Maximum number of statements to prepare. The number is limited, because each page size that a client chooses leads to
+ * a different statement.
  */
 const MAX_PREPARED = 200;
 const known = new Set<string>();
@@ -248,8 +252,8 @@ export async function readInnerPages<Row>(
 }
 
 /**
- * Selects the parents. For a single parent, PostgreSQL reuses a prepared statement's plan. For several parents,
- * PostgreSQL plans the statement each time.
+ * Selects the parents. The text for a single parent lets PostgreSQL reuse the plan of a prepared statement. If there
+ * are several parents, PostgreSQL plans the statement each time.
  */
 function parentsOf(ids: readonly number[]): Sql {
   return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;
@@ -257,8 +261,8 @@ function parentsOf(ids: readonly number[]): Sql {
 
 function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(list.parent), raw(list.key)];
-  // add optional conditions only if they are needed, so that PostgreSQL can use an index; for the first two conditions,
-  // it can use the index on the ordinals of request files
+  // add optional conditions only if they are needed, so that PostgreSQL can use an index; the first two conditions
+  // match the index on the ordinals of request files
   const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);

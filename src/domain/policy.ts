@@ -103,7 +103,10 @@ export const policy = {
 
 export type Operation = keyof typeof policy;
 
-/** Read-only operations whose required right is also the right that some changes require. */
+/**
+ * Read-only operations that require one of the rights `ask`, `change`, `manage` or `operate`. All other operations that
+ * require one of these rights make changes.
+ */
 const reading = [
   'estimateRequest',
   'listTokens',
@@ -146,7 +149,8 @@ const READ_ONLY = 'use this operation: the token allows only reading, and does n
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
-  // anonymous callers must not add members or webhooks, which would remain after authentication becomes required
+  // anonymous callers must not add members or webhooks, because these would remain when an operator later turns on
+  // authentication
   if (right === 'manage' && (caller.way === 'open' || caller.isScoped)) return false;
   return hasRole(caller, ...rights[right].roles);
 }
@@ -157,8 +161,8 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
 }
 
 /**
- * A caller, and a recorder for read operations that the policy refused to the caller. The function `audited` records
- * refused changes.
+ * A caller, and a recorder for the caller's refused read operations. Refused changes are recorded by the function
+ * `audited`.
  */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
@@ -212,7 +216,7 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 
 /**
  * Returns a key that is equal for callers with the same rights. Callers with equal keys can share the results of reads.
- * Returns undefined for a caller without roles.
+ * Returns undefined if the caller has no role.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;

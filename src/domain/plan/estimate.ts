@@ -28,10 +28,13 @@ export interface Estimate {
   unknownPaths: string[];
   filesOnDisk: number;
   bytesOnDisk: bigint;
-  /** Number of files that are on disk at their primary path, not on a restore disk. */
+  /** Number of files that are still on disk at their primary path, from which they were archived. */
   filesAtPrimaryPath: number;
   bytesAtPrimaryPath: bigint;
-  /** Number of files that need no further tape read, because they are already being recalled for other requests. */
+  /**
+   * Number of files that are already being recalled for other requests. The estimated request causes no further tape
+   * read for these files.
+   */
   filesOnTheirWay: number;
   /**
    * Number of files that other live requests of the same quota contain. The quota is charged for each request that
@@ -40,8 +43,8 @@ export interface Estimate {
   filesAlsoRequested: number;
   bytesAlsoRequested: bigint;
   /**
-   * Number of files that drives must read from tape, including files that are already being recalled for other
-   * requests.
+   * Number of files that are not on disk yet, and that drives must read from tape. Includes files that are already
+   * being recalled for other requests.
    */
   filesToRecall: number;
   bytesToRecall: bigint;
@@ -68,7 +71,7 @@ interface FileGroup {
   volume: string | null;
   medium: string;
   isMounted: boolean;
-  /** Text on the volume's suspension, for example `suspended: it squeaks`; null if the volume is in service. */
+  /** Message that the volume is suspended, with the operator's reason; null if the volume is in service. */
   suspension: string | null;
   isOnDisk: boolean;
   isAtPrimaryPath: boolean;
@@ -184,8 +187,8 @@ async function readGroups(
 }
 
 /**
- * Returns the SQL condition that is true if a live request of the quota contains the file `f`. Forces a lookup by key
- * for each file. Otherwise, PostgreSQL might choose a join that is fast only for few files.
+ * Returns the SQL condition that is true if a live request of the quota contains the file `f`. Forces PostgreSQL to
+ * look up each file by key. Otherwise, PostgreSQL might choose a join that is slow for many files.
  */
 const isRequestedBy = (quotaId: number): Sql =>
   sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))
@@ -243,9 +246,9 @@ async function estimateRange(
 }
 
 export interface Price {
-  /** Amount in decimal notation, with two to six decimal places. */
+  /** Amount of money in decimal notation, with two to six decimal places. */
   amount: string;
-  /** ISO 4217 code. */
+  /** ISO 4217 currency code. */
   currency: string;
 }
 

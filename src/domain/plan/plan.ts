@@ -27,13 +27,14 @@ export interface PlanDrive {
   contract: LibraryContract;
   isClaimed: boolean;
   /**
-   * Host of the engine that has leased the drive; null if unknown. Only callers that may see all quotas see the host.
+   * Host of the engine that has leased the drive; null if unknown. The host is hidden from callers that may not see all
+   * quotas.
    */
   host: string | null;
   isOpen: boolean;
   /** Suspension mode of the drive or of its library; null if both are in service. */
   suspensionMode: SuspensionMode | null;
-  /** Whether the drive's library has failed, and an engine will try the library again. */
+  /** Whether the last call to the drive's library failed. If true, an engine will call the library again later. */
   hasLibraryFailed: boolean;
   volumeId: number | null;
   volume: string | null;
@@ -59,7 +60,7 @@ export interface PlanVolume {
   isMounted: boolean;
   reason: string | null;
   problem: string | null;
-  /** Time of the next attempt if the library has failed; null if unknown. */
+  /** Time of the next attempt to use a failed library; null if unknown. */
   nextTry: string | null;
   isSuspended: boolean;
   start: number | null;
@@ -80,8 +81,8 @@ export interface Plan {
 }
 
 /**
- * Number of seconds that the plan looks ahead. All retries are due within this time, because no pause before a retry is
- * longer.
+ * Number of seconds that the plan looks ahead. This time is at least as long as the longest pause before a retry, so
+ * the plan includes all retries.
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
@@ -149,8 +150,8 @@ export function isWorking({ isClaimed, isOpen, hasLibraryFailed }: PlanDrive): b
 }
 
 /**
- * SQL condition that is true if an engine uses the library `b`. Also true if the engine has released all drives after a
- * failure.
+ * SQL condition that is true if an engine uses the library `b`. Also true if the engine has released all drives of the
+ * library after a failure.
  */
 const hasEngine = sql`EXISTS (SELECT FROM engine_process e WHERE e.library_id = b.id
   AND ${isRunning(sql`e.asks_until + make_interval(secs => ${KEPT_SECONDS})`)})`;
@@ -179,8 +180,8 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 }
 
 /**
- * Finds volumes that have no planned start because all of their files wait for room on a restore disk. Returns, for
- * each volume id, a text that describes what the volume waits for.
+ * Finds volumes that have no planned start because all of their files wait for room on a restore disk. Returns, by
+ * volume id, a text that explains the wait for room.
  */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(

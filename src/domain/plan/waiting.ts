@@ -46,7 +46,7 @@ export interface WaitingPart {
   nextTry: string | null;
 }
 
-/** Waiting files of a request. Times are in seconds since 1970. */
+/** The waiting files of a request. Times without a time zone are numbers of seconds since 1970. */
 export interface Waiting {
   at: number;
   files: number;
@@ -97,7 +97,7 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
 
 function explain(reason: WaitingReason, note: string | null): string {
   if (!note) return waitingReasons[reason];
-  // for these two reasons, the note alone already explains the wait
+  // if the reason is SPACE or VOLUME_SUSPENDED, the note is a complete explanation of the wait
   return reason === 'SPACE' || reason === 'VOLUME_SUSPENDED' ? note : `${waitingReasons[reason]}: ${note}`;
 }
 
@@ -111,7 +111,7 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], hasRoom: boolean):
     };
     const isForDrive = row.reason === 'QUEUED' || row.reason === 'MOUNTED';
     const stop = isForDrive ? whyNoDrive(plan, row.libraryId) : undefined;
-    // prefer the note, because it says that the library is suspended
+    // prefer the note as the explanation, because the note says that the library is suspended
     return stop ? { ...part, ...stop, explanation: note ?? stop.explanation } : part;
   });
   const endParts = rows.map((row) => ({
@@ -168,8 +168,8 @@ function whyNoDrive(
 }
 
 /**
- * Returns waiting files, grouped by request, volume and reason. `note` is an operator's text for a suspension, or the
- * last error.
+ * Returns waiting files, grouped by request, volume and reason. The column `note` contains an operator's reason for a
+ * suspension, or the last error.
  */
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<PartRow[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
@@ -225,8 +225,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
 }
 
 /**
- * Selects the requests' changed copies that an engine must check. If a copy's disk is failing, the row contains the
- * disk's error. The columns are the same as in the query of `readParts`.
+ * Selects changed copies of requested files, which wait for an engine's check. If a copy's disk is failing, the copy's
+ * row contains the disk's error. The selected columns are the same as in the query in `readParts`.
  */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
@@ -310,8 +310,8 @@ export interface RequestEnd {
 const POLL_MS = 10_000;
 
 /**
- * Yields the time range in which a request is expected to end. Yields a new range whenever the planned end is outside
- * the last range. Stops when the request has finished.
+ * Yields the time range in which a request is expected to end. Yields a new range whenever the planned end is no longer
+ * in the range that was yielded last. Stops when the request has finished.
  * @throws NotFoundError
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
@@ -319,7 +319,7 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
   await getRequest(ctx, id);
   const ended = new AbortController();
   const finished = untilFinished(ctx, id, signal).finally(() => ended.abort());
-  finished.catch(() => {}); // ignored here, because the promise is awaited below
+  finished.catch(() => {}); // the error is not lost, because the promise is awaited at the end of this function
   let last: RequestEnd | undefined;
   for await (const end of pollEnd(ctx, id, AbortSignal.any([signal, ended.signal]))) {
     if (last && !hasMoved(last.end, end)) continue;

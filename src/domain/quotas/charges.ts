@@ -1,7 +1,7 @@
 /**
  * Charges quotas, and counts unknown paths, which are paths that requests list but the catalogue does not contain. A
- * single statement checks and charges a quota, so concurrent requests never exceed the quota. The number of unknown
- * paths is stored in the quota's row, so an update of the number locks the quota until the commit.
+ * single statement checks and charges a quota, so concurrent requests never exceed the quota. The row of a quota stores
+ * its number of unknown paths, so a transaction that updates this number locks the quota until the commit.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -18,7 +18,10 @@ export interface QuotaRow {
   email: string;
 }
 
-/** Returns a user's quota. `more` contains further boolean columns to select, by name. @throws UnknownUserError */
+/**
+ * Returns a user's quota. The parameter `more` contains SQL expressions for further boolean columns, by column name.
+ * @throws UnknownUserError
+ */
 export async function findQuota<Name extends string = never>(
   tx: Transaction,
   user: string,
@@ -62,14 +65,14 @@ export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): P
   if (charged.length === 0) await refuse(tx, quota, bytes);
 }
 
-/** Charges a quota for a request that another system has granted, even if the request exceeds the quota. */
+/** Charges a quota for a request that another system has granted, even if the quota has no room for the request. */
 export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   await tx.query(sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id}`);
 }
 
 /**
- * Checks that a quota has room for a number of bytes. Callers make this check before they store a long list, because a
- * rollback of the stored list would be slow.
+ * Checks that a quota has room for a number of bytes. Callers check the room before they store a long list of files,
+ * because rolling back the stored list would be slow.
  * @throws QuotaExceededError
  */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
@@ -112,8 +115,8 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
 }
 
 /**
- * Limits on the number of objects: for each kind of object, the name used in messages, and the setting that contains
- * the limit.
+ * Kinds of objects whose number is limited for each user. Each kind has a name for error messages, and the setting that
+ * contains the limit.
  */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],

@@ -21,7 +21,7 @@ import { findQuota, type QuotaRow } from './charges.js';
 
 interface SetQuotaInput {
   user: string;
-  /** Size in bytes; required for a new quota. */
+  /** Size of the quota in bytes; required for a new quota. */
   size?: bigint | null | undefined;
   email?: string | null | undefined;
   notes?: string | null | undefined;
@@ -30,8 +30,7 @@ interface SetQuotaInput {
 }
 
 /**
- * Smallest and largest weight of a user. The range is wider than sites need, and excludes weights close to zero,
- * because Tapegate divides by the weight.
+ * Smallest and largest weight of a user. Weights close to zero are excluded, because Tapegate divides by the weight.
  */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
@@ -149,7 +148,8 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
       await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
       const quota = await findQuota(tx, user);
-      // set the size to 0, so that older versions, which ignore `removed_at`, reject new requests
+      // set the size to 0, so that older versions of Tapegate, which ignore `removed_at`, reject new requests for the
+      // quota
       await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
       const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
         sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,

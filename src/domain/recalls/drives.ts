@@ -1,8 +1,8 @@
 /**
  * Tape drives and their leases. At most one engine holds a drive's lease. Leases expire by the database server's clock.
- * Each time an engine claims a drive, the drive's epoch increases. Writes by an engine that claimed the drive in an
- * older epoch have no effect. Epochs are derived from the clock, so that no epoch is used twice, even after the
- * database is restored from a backup.
+ * Each time an engine claims a drive, the drive's epoch increases. If an engine that claimed the drive in an older
+ * epoch writes to the database, the write has no effect. Epochs are derived from the clock, so that no epoch is used
+ * twice, even after the database is restored from a backup.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -22,7 +22,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Number of consecutive failed attempts to use the drive. */
+  /** Number of failed attempts to use the drive since the last success. */
   failures: number;
 }
 
@@ -90,8 +90,8 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease, even after the lease has expired, unless another engine has claimed the drive. Also records the
- * drive's read rate in bytes per second. Does not wait for locks.
+ * Renews a drive's lease, even if it has expired, unless another engine has claimed the drive. Also records the drive's
+ * read rate in bytes per second. Does not wait for locks.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(
@@ -114,8 +114,8 @@ export async function renewLease(
 }
 
 /**
- * Releases a drive. If recalls are still running on the drive, the lease expires immediately, so that the next engine
- * recovers the recalls.
+ * Releases a drive. If recalls are still running on the drive, marks the lease as expired, so that the next engine to
+ * claim the drive recovers the recalls.
  */
 export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
@@ -164,7 +164,7 @@ export const KEPT_SECONDS = 60;
 
 /**
  * Records that an engine process requests another drive. The request expires after `askSeconds`. If `askSeconds` is 0,
- * the process requests no drive.
+ * the process withdraws its request for a drive.
  */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
@@ -190,8 +190,8 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns a library's drives, and the other engines that request drives in the library. If there are no such engines,
- * the list of drives is empty.
+ * Returns a library's drives, and the other engines that request drives in the library. If no other engine requests a
+ * drive, the returned list of drives is empty.
  */
 export async function readDrivesAndAskers(
   ctx: Context,

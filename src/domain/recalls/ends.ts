@@ -1,6 +1,6 @@
 /**
- * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because recalls that a later
- * engine started have a newer epoch.
+ * Ends recalls. An engine that has lost a drive's lease cannot end recalls that a later engine started on the drive,
+ * because these recalls have a newer epoch.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -58,7 +58,7 @@ type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
  * Result of a recall that must be repeated. Either an import has changed the file, or Tapegate has switched the file to
- * its other tape copy (`isTurned`). If the recall has restored a copy (`copy`), the copy is removed.
+ * its other tape copy (`isTurned`). If the recall has restored a copy (`copy`), an engine removes the copy.
  */
 type Superseded = {
   fileId: bigint;
@@ -74,8 +74,8 @@ type Judged = RecallOutcome | Superseded;
 const SUPERSEDED_PAUSE_SECONDS = 1;
 
 /**
- * Records the results of a drive's recalls in one transaction. Skips recalls that were not started under the lease. A
- * result counts only if the file's catalogue entry has not changed since the recall began.
+ * Records the results of a drive's recalls in one transaction. Skips recalls that were started under an earlier or
+ * later lease of the drive. A result counts only if the file's catalogue entry has not changed since the recall began.
  * @returns the ids of files that an import has changed since their recalls began
  */
 export async function finishRecalls(
@@ -85,8 +85,8 @@ export async function finishRecalls(
 ): Promise<Set<bigint>> {
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // lock the requests, so that they cannot end before the commit; otherwise, an ended request's files could remain on
-    // disk
+    // lock the requests, so that no request ends before the commit; otherwise, the files of an ended request could
+    // remain on disk
     await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
@@ -128,8 +128,8 @@ async function findRunUnder(
 }
 
 /**
- * Compares each recall's result with the file's current catalogue entry. Recalls of withdrawn files fail instead of
- * being retried.
+ * Compares each recall's result with the file's current catalogue entry. If a file was withdrawn, its recall fails and
+ * is not retried.
  */
 async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<Judged[]> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
@@ -228,7 +228,8 @@ async function acceptUnrecorded(
 }
 
 /**
- * Changes the stage of files and records their copies. Records a copy even if the file was not in the expected stage.
+ * Changes the stage of files and records their copies. Records a file's copy even if the file is not in the expected
+ * stage.
  */
 async function recordCopies(
   ctx: Context,
@@ -283,8 +284,8 @@ async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[])
 }
 
 /**
- * Returns recalls to the queue. If a recall must now read a different version or tape copy, its number of tries is
- * reset to zero.
+ * Returns recalls to the queue. If a recall must now read a different version or tape copy of its file, resets the
+ * number of tries to zero.
  */
 async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
   const retried = back.map((outcome) =>
@@ -307,7 +308,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // remove recalls that are no longer needed, because another transaction might have ended the last request for a file
+  // another transaction might have ended the last request for a file, so remove the recalls that no request needs
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnrequested}`,
@@ -316,8 +317,8 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
 }
 
 /**
- * Returns whether the engine still has the lease. Queries the database, because the host's clock might be wrong after
- * the host was paused.
+ * Returns whether the engine still has the lease. Asks the database instead of comparing times, because the host's
+ * clock might be wrong after the host was paused.
  */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
   const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
