@@ -46,7 +46,7 @@ export interface WaitingPart {
   nextTry: string | null;
 }
 
-/** The waiting files of a request. Times without a time zone are numbers of seconds since 1970. */
+/** The waiting files of a request. Times that are numbers count the seconds since 1970. */
 export interface Waiting {
   at: number;
   files: number;

@@ -90,8 +90,8 @@ export async function claimDrive(
 }
 
 /**
- * Renews a drive's lease, even if it has expired, unless another engine has claimed the drive. Also records the drive's
- * read rate in bytes per second. Does not wait for locks.
+ * Renews a drive's lease, even if the lease has expired, unless another engine has claimed the drive. Also records the
+ * drive's read rate in bytes per second. Does not wait for locks.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(

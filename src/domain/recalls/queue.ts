@@ -25,11 +25,11 @@ import type { Lease } from './drives.js';
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
 
 /**
- * Returns the recall queue, grouped by volume and user. If two users wait for a file, the file is counted for each
- * user.
+ * Returns the recall queue, grouped by volume and user. If several users wait for the same file, the file is counted
+ * for each of these users.
  * @param which.libraryId id of the only library to include. Default: all libraries
- * @param which.until if given, the result includes recalls that are postponed at most until this time, and recalls that
- *   wait for disk space. Default: only recalls that a drive could start now
+ * @param which.until if given, the result also includes recalls that wait for disk space, and recalls that are
+ * postponed until this time or an earlier time. Default: only recalls that a drive could start now
  */
 export async function readQueues(
   ctx: Context,
@@ -88,7 +88,7 @@ export interface Delay {
   notBefore: string;
 }
 
-/** Postpones all waiting recalls of a volume, and records the reason. The postponement does not count as a try. */
+/** Postpones all waiting recalls of a volume, and records the reason. A postponement does not count as a failed try. */
 export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
   const { notBefore, errorClass, error } = delay;
   await ctx.db.pool.query(
@@ -102,14 +102,14 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 const PLANNED_FILES = 5000;
 
 /**
- * Returns a volume's waiting recalls in the order of their tape positions. Recalls without a known position come last,
- * ordered by path. Each file appears once, with the user of its highest-priority request.
+ * Returns a volume's waiting recalls in the order of their tape positions. Recalls of files without a known position
+ * come last, ordered by path. Each file appears once, with the user of its highest-priority request.
  */
 export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
-  // read recalls in index order, so that the cost does not depend on PostgreSQL's row estimates
+  // read recalls in the order of an index, because PostgreSQL then reads the index regardless of its row estimates
   const rows = await ctx.db.rows<Omit<QueuedRecall, 'start'>>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
         FROM recall c ${firstRequestOf(queue.users)}
@@ -118,7 +118,7 @@ export async function readVolumeQueue(
   );
   const fileIds = rows.map(({ fileId }) => fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
-  // if an import has just moved the file to another volume, `startRecalls` detects the move
+  // a file without an offset was moved to another volume by an import; `startRecalls` detects the move
   const startOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
   return rows
     .map((recall) => ({ ...recall, start: startOf(recall.fileId).start }))
@@ -151,8 +151,8 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 }
 
 /**
- * Returns the offsets in bytes at which files begin on a volume. If the same query also read the queue, PostgreSQL
- * might compare every pair of rows.
+ * Returns the offsets in bytes at which files begin on a volume. The offsets are read separately, because a combined
+ * query with the queue might make PostgreSQL compare every pair of rows.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
@@ -184,7 +184,10 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
   return `${requestId}/${fileId}`;
 }
 
-/** Returns the number of tries and the last error of each request file's recall, by request file key. */
+/**
+ * Returns the number of tries and the last error of each request file's recall. The keys of the result are made by
+ * `keyOf`.
+ */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
   const rows = await ctx.db.rows<Tries & RequestFileKey>(
     sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
@@ -196,7 +199,9 @@ export async function readTries(ctx: Context, requestFiles: readonly RequestFile
   return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
-/** Returns, by file id, the trace context of the first traced request that waits for the file. */
+/**
+ * Returns a trace context for each file, by file id: the context of the oldest traced request that waits for the file.
+ */
 export async function readTraceparents(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, string>> {
   if (fileIds.length === 0) return new Map();
   const rows = await queryByKeys<{ fileId: bigint; traceparent: string }>(
@@ -236,7 +241,7 @@ const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v
 
 /**
  * Seconds for which a volume must have been failing before engines switch its files to their other tape copies. The
- * wait is long, because a switch is permanent, and the volume might recover.
+ * time is long, because a switch is permanent, and the volume might work again soon.
  */
 const PATIENCE_SECONDS = 300;
 

@@ -27,10 +27,10 @@ export interface RunningRecall extends FileAttributes {
   tapePath: string;
   path: string;
   size: bigint;
-  /** Position on tape; null if the library finds the file by its path. */
+  /** Position of the file on tape; null if the library finds the file by its path. */
   position: bigint | null;
   checksum: string | null;
-  /** Whether the checksum comes from the first restore, because the catalogue had no checksum. */
+  /** Whether Tapegate computed the checksum at the first restore, because the catalogue had no checksum. */
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;
@@ -52,11 +52,11 @@ export async function startRecalls(
   lease: Lease,
   { fileIds, measure, stagedAt }: { fileIds: readonly bigint[]; measure: MeasureDisks; stagedAt?: number | undefined },
 ): Promise<RunningRecall[]> {
-  const seen = await measureDisks(ctx, measure); // measure the disks before locking any rows
+  const seen = await measureDisks(ctx, measure); // measure the restore disks before locking any rows, because a slow disk must not prolong the locks
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // do not lock requests whose first recall has begun, because other transactions might be ending recalls of these
-    // requests
+    // lock only requests whose first recall has not begun, because other transactions might be ending recalls of the
+    // other requests
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
@@ -93,7 +93,8 @@ function recordWait(queuedAt: string, now: string): void {
 }
 
 /**
- * Locks the drive, so that no other engine can claim it. This engine can still renew the drive's lease.
+ * Locks the drive's row, so that no other engine can claim the drive. The engine with the lease can still renew the
+ * lease.
  * @returns undefined if the lease is lost
  */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
@@ -104,8 +105,8 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 }
 
 /**
- * Updates recalls of files whose tape positions have changed. Otherwise, drives would continue to look for these files
- * on their old volumes.
+ * Updates recalls of files whose tape positions have changed. Without this update, drives would look for these files on
+ * their earlier volumes.
  */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -156,7 +157,7 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
-  /** Whether the file's tape position is known, or its library can read the file without a position. */
+  /** Whether the file's tape position is known, or the library can read the file without a position. */
   hasPosition: boolean;
   /** Whether a copy of the file from an earlier recall is still on disk. */
   hasCopy: boolean;
@@ -210,8 +211,8 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
 }
 
 /**
- * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. If a copy has changed, its
- * request files wait until an engine has checked the copy.
+ * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. If a file's copy has changed,
+ * the file's request files wait until an engine has checked the copy.
  */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;

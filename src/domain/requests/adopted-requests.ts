@@ -59,7 +59,7 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, mark: 
   });
 }
 
-/** Returns the statement that stores a request. A request past its retention is stored as ended. */
+/** Returns the statement that stores a request. A request whose retention date has passed is stored as ended. */
 function insertAdopted(r: AdoptedRequest, quotaId: number, isLive: boolean): Sql {
   return sql`INSERT INTO request (id, quota_id, state, is_released, pattern, label, request_date, retention, notify_on_first_file,
       notify_on_last_file, tapestore_request_start, tapestore_request_end, first_files_on_disk, last_files_on_disk)

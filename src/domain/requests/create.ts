@@ -1,6 +1,6 @@
 /**
- * Creates requests. Each transaction holds the catalogue lock (`lockCatalogue`), so that a new request does not miss
- * files of a concurrent import.
+ * Creates requests. Each transaction holds the catalogue lock (`lockCatalogue`), so that a new request also gets the
+ * files of an import that runs at the same time.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -39,8 +39,8 @@ const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 export interface CreateRequestInput extends LimitsInput {
   quota: string;
   /**
-   * Text that the logical paths of the requested files must contain. Case-sensitive, without wildcards. The input must
-   * contain either a pattern or a list of files.
+   * Text that the logical paths of the requested files must contain. The text is case-sensitive, and has no wildcards.
+   * The input must contain either a pattern or a list of files.
    */
   pattern?: string | null | undefined;
   files?: readonly string[] | null | undefined;
@@ -125,7 +125,7 @@ async function store(
     checkConnected(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
-    // look up listed paths by key, but let PostgreSQL plan the search for a pattern
+    // force PostgreSQL to look up listed paths by key; for a pattern, let PostgreSQL choose the query plan
     if (checked.selection.files) tx.send(plannedByKeys());
     const { id, files, restored } = await storeFiles(ctx, tx, request, checked.stageRequest);
     if (id === undefined) return { id, restored };
@@ -342,13 +342,16 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
      ) SELECT coalesce(sum(size), 0) AS bytes FROM added`,
   );
   await addUnknownPaths(tx, request.quota, 0);
-  // check the number of patterns again, because the quota was not locked during the first check
+  // check the user's number of requests with a pattern again, because the quota was not locked during the first check
   await checkPatterns(ctx, tx, request.quota);
   await charge(tx, request.quota, BigInt(added?.bytes ?? 0));
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** The part of a stage request that becomes one request. Each path in the stage request belongs to exactly one part. */
+/**
+ * The paths in a stage request that become one ordinary request. Each path in the stage request belongs to exactly one
+ * such part.
+ */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -356,14 +359,14 @@ interface StageRequestPart {
 
 export interface StageRequestFileInput {
   path: string;
-  /** The path in the form in which the client sent it. */
+  /** The path exactly as the client sent it. */
   given: string;
   ordinal: number;
 }
 
 /**
- * Stores a request with the listed files that fit into the quota. Tries the files in list order. Skips a file that does
- * not fit, because later files might be smaller.
+ * Stores a request with the listed files that fit into the quota. Considers the files in list order. If a file does not
+ * fit, continues with the next file, because later files might be smaller.
  * @returns no id if no file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
@@ -415,8 +418,8 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * SQL expression for the reason why a listed path (`l`) cannot be staged. QUOTA_FULL means that the file (`f`) alone is
- * larger than the quota's free room.
+ * SQL expression for the reason why a listed path (`l`) cannot be staged. The reason is QUOTA_FULL if the file (`f`)
+ * alone is larger than the quota's free room.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END

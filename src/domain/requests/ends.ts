@@ -39,8 +39,8 @@ export async function expireRequests(ctx: Context): Promise<number> {
 }
 
 /**
- * Ends a quota's overdue requests. Runs in its own transaction, because recalls must be locked before quotas and files.
- * Does nothing while the database server's clock is implausible.
+ * Ends requests whose retention date has passed. Runs in its own transaction, because recalls must be locked before
+ * quotas and files. Does nothing while the database server's clock is implausible.
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   if (!ctx.db.clock.isPlausible) return;
@@ -94,7 +94,8 @@ export async function endRequests(
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // delete in a second statement, because only a new statement sees the request files that earlier lock holders added
+  // delete the recalls in a separate statement after the lock, so that the statement sees request files that other
+  // transactions added before they released the lock
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isRequestedByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
@@ -103,17 +104,17 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
 interface ReleaseFilesInput {
   id: number;
   paths?: readonly string[] | null | undefined;
-  /** Releases only files whose logical path contains this text. Case-sensitive, without wildcards. */
+  /** Releases only files whose logical path contains this text. The text is case-sensitive, and has no wildcards. */
   match?: string | null | undefined;
 }
 
 /**
- * Releases a request's files and unresolved paths, in any state. If the caller gives a substring of the path, also
- * releases excluded files whose paths are not recorded. Released files are never added to the request again, even if
- * the request is revived. Releasing a file again has no effect.
+ * Releases a request's files, in any state, and its unresolved paths. If the caller gives a substring of the paths
+ * (`match`), also releases matching files that were excluded without a recorded path. Released files are never added to
+ * the request again, even if the request is revived. The release of an already released file has no effect.
  * @param how.mayHaveEnded whether to accept an ended request. The files of an ended request are already released
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
- *   an error, the request is unchanged
+ * an error, the request is unchanged
  */
 export async function releaseFiles(
   ctx: Context,

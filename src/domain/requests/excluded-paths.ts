@@ -1,14 +1,14 @@
 /**
- * Limits the number of rows for excluded files. An excluded file matches a request's pattern, but exceeds a limit of
- * the request or of its quota.
+ * Limits the number of database rows for excluded files. An excluded file matches a request's pattern, but does not fit
+ * into the request's limits or the quota.
  *
  * Recording each excluded file could take millions of rows, and would block new requests during an import. Each user
  * therefore has at most `limits.excludedPaths` recorded paths. For further excluded files, a request stores only the
- * size of the smallest unrecorded file (`excluded_size`). When a request has room for a file of this size, joins.ts
- * searches the catalogue for the request's pattern.
+ * size of the smallest unrecorded file (`excluded_size`). When a request has room for a file of the size
+ * `excluded_size`, joins.ts searches the catalogue for the request's pattern.
  *
- * An import adds at most `limits.importJoins` files to a user's requests. joins.ts adds the remaining files later, in
- * small transactions that do not block new requests.
+ * An import adds at most `limits.importJoins` files to a user's requests. The remaining files of an import are added
+ * later by joins.ts, in small transactions that do not block new requests.
  */
 
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
@@ -43,8 +43,8 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 }
 
 /**
- * Removes excluded files from the temporary table `joining` if no further paths can be recorded for their quota. The
- * caller must have locked the requests.
+ * Removes those excluded files from the temporary table `joining` whose paths would exceed the limit on recorded paths
+ * for their quota. The caller must have locked the requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
@@ -100,7 +100,7 @@ export async function releaseUnrecorded(
   return added?.files ?? 0;
 }
 
-/** Maximum number of patterns in memory at the same time. 20,000 patterns take tens of megabytes. */
+/** Maximum number of patterns in memory at the same time. This number of patterns takes tens of megabytes. */
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
@@ -108,9 +108,9 @@ const BATCH = 10_000;
 const MAX_BLOCKED_MS = 20;
 
 /**
- * Fills the temporary table `matched` with pairs of a request and a file that matches the request's pattern. Adds at
- * most `limits.importJoins` files for each user. If more files match, an extra row (`is_over`) for each page of files
- * contains the request's smallest excluded file.
+ * Fills the temporary table `matched` with pairs of a request and a file that matches the request's pattern. The table
+ * gets at most `limits.importJoins` files for each user. If more files match, an additional row (`is_over`) for each
+ * page of files contains the smallest file that was left out of the request.
  * @param of.files a query that returns the files' ids
  * @param of.as a table with the files' ids, paths and sizes
  * @param isOpenPattern SQL condition that selects requests (`r`)
@@ -176,7 +176,7 @@ async function matchFiles(
     return count <= ctx.config.limits.importJoins;
   };
   const matches = new MatchBuffer(tx);
-  // number the rows by path, because files are added to requests in path order
+  // read the files in path order, because files are added to requests in this order
   await tx.query(
     sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM ${of.as} f WHERE f.id IN (${of.files}) ORDER BY f.path`,
   );

@@ -1,7 +1,7 @@
 /**
  * Adds files to existing requests, and charges the requests' quotas. A file that exceeds a limit of the request, or
- * does not fit into the quota, is recorded as excluded. A released file is never added to the request again. All
- * functions run under the catalogue lock, so that they do not miss files of a concurrent import.
+ * does not fit into the quota, is recorded as excluded. A released file is never added to the request again. Callers
+ * hold the catalogue lock, so that no file of a concurrent import is missed.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -44,18 +44,20 @@ async function joinFiles(
 const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.retention > ${now()}`;
 
 /**
- * Compares files with the patterns of live requests before the transaction locks the catalogue, because no request can
- * be created while the catalogue is locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s.
+ * Compares files with the patterns of live requests before the transaction locks the catalogue. The comparison is slow
+ * (7 s for 1,000 patterns and 100,000 files), and would block new requests if the catalogue were locked.
  *
- * No match is missed. Under the catalogue lock, `findJoining` compares the patterns of requests that were created or
- * revived in the meantime. Later requests wait for the lock, and then see the committed files.
+ * Requests that are created or revived during the comparison also get their files. After the transaction has locked the
+ * catalogue, `findJoining` compares the files with the patterns of these requests. Later requests wait for the lock,
+ * and then see the committed files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
   await findMatched(ctx, tx, { files, as }, isOpenNow(ctx));
 }
 
 /**
- * Creates the temporary table `joining`, which contains the files that might join requests. Locks nothing.
+ * Creates the temporary table `joining`, which contains the files that might be added to requests. Does not lock
+ * requests or quotas.
  * @param options.as a table with the files' new ids, paths and sizes, if the catalogue does not contain the files yet
  */
 export async function findJoining(
@@ -70,9 +72,9 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // do not search `files` again, because an IN condition inside an OR would compare each row with all files. If path
-  // rules exclude the smallest unrecorded file, store size 0, so that `joinUnrecorded` searches for the request's
-  // pattern
+  // do not test again whether a row is in `files`, because an IN condition inside an OR would compare each row with all
+  // files. If path rules exclude the smallest unrecorded file, store size 0, so that `joinUnrecorded` searches for the
+  // request's pattern
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -110,7 +112,7 @@ export async function storeJoining(
 async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   await recordSkipped(tx);
   await tx.query(sql`ANALYZE joining`);
-  // before this transaction locked the requests, another transaction might have ended them, added the files, or
+  // before this transaction locked the requests, another transaction might have ended the requests, added the files, or
   // released the paths
   await tx.query(
     sql`DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${isLive})
@@ -169,7 +171,8 @@ async function takeFitting(tx: Transaction): Promise<void> {
 
 async function storeTaken(tx: Transaction): Promise<void> {
   await tx.query(
-    // the query is materialized, so that PostgreSQL searches each request only once instead of once for each file
+    // the query `last` is materialized, so that PostgreSQL searches for the last ordinal once for each request, not
+    // once for each file
     sql`WITH last AS MATERIALIZED (
        SELECT request_id, greatest(
          (SELECT coalesce(max(ordinal), 0) FROM request_file h WHERE h.request_id = o.request_id AND h.ordinal > 0),
@@ -209,7 +212,9 @@ async function recordExcluded(tx: Transaction): Promise<void> {
   );
 }
 
-/** Adds the files of a request's unresolved paths if the request and its quota now have room. */
+/**
+ * Adds the files at a request's unresolved paths to the request, if the request's limits and the quota now allow it.
+ */
 export async function joinUnresolvedOf(
   ctx: Context,
   tx: Transaction,
@@ -221,8 +226,8 @@ export async function joinUnresolvedOf(
 }
 
 /**
- * Adds files of a request's unresolved paths, and files that match its pattern. Afterwards, the caller must queue
- * recalls and update counts (`settleRequests`).
+ * Adds files to a request: files at the request's unresolved paths, and files that match its pattern. Afterwards, the
+ * caller must queue recalls and update counts (`settleRequests`).
  */
 export async function joinRequest(
   ctx: Context,
@@ -262,7 +267,7 @@ const retryableQuotas = (ctx: Context) => sql`
   UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
     WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
 
-/** Adds files that were excluded because of a full quota or a limit, and that fit now. */
+/** Adds files to live requests if the files were excluded because of a full quota or a limit, and now fit. */
 export async function joinUnresolved(ctx: Context): Promise<void> {
   await joinRecorded(ctx);
   const rows = await ctx.db.rows<{ id: number; pattern: string }>(searchable(ctx));
@@ -282,7 +287,8 @@ async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: numb
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
   await lockRequests(tx, which);
-  // skip each file that is larger than the free room, so that large files do not exclude smaller files
+  // skip each file that is larger than the free room in the quota or the request, so that smaller files can still be
+  // added
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
         SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unrecordedFiles(request)}

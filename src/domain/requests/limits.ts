@@ -9,7 +9,10 @@ import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 import { checkBytes } from '../input.js';
 
-/** Limits on the files in a request; null for no limit. Released files do not count toward these limits. */
+/**
+ * Limits on the number and total size of the files in a request; a limit that is null does not apply. Released files do
+ * not count toward these limits.
+ */
 export interface Limits {
   maxFiles: number | null;
   maxBytes: bigint | null;
@@ -38,8 +41,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 const ADVICE = 'raise the limit, use a more specific pattern, or request a list of files';
 
 /**
- * Checks the limits for a group of files that the caller accepts or rejects as a whole, such as the files of a new
- * request.
+ * Checks that a group of files is within a request's limits. The caller accepts or rejects the whole group, such as the
+ * files of a new request.
  * @throws InvalidInputError
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {

@@ -18,8 +18,8 @@ export const requestFileCounts = sql`count(h.file_id) AS files,
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
- * A live request's state, derived from its counts. A request without pending files counts as finished until more files
- * are added to the request.
+ * A live request's state, derived from its counts. A request without pending files is finished (PARTIAL or COMPLETED)
+ * until more files are added to the request.
  */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
@@ -40,14 +40,14 @@ function dueValues(now: string): Sql {
  * @param which SQL condition on the request file (`h`)
  */
 export function hasBegun(which = sql`true`): Sql {
-  // use a scalar subquery, because PostgreSQL might scan all requests' files for EXISTS
+  // use a scalar subquery, because PostgreSQL might execute an EXISTS condition by scanning the files of all requests
   return sql`coalesce((SELECT true FROM request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING' LIMIT 1), false)`;
 }
 
 /**
  * Recomputes the file counts of live requests, and updates the requests' states and times, in one statement. The caller
- * must have locked the requests, and must have chosen PostgreSQL's planner settings (db/planning.ts).
+ * must have locked the requests, and must have set PostgreSQL's planner options (db/planning.ts).
  */
 export async function recountAndAdvance(
   ctx: Context,
