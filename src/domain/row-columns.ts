@@ -1,4 +1,4 @@
-/** Lists a table's columns with their Prisma names, and reads rows whose columns have these names. */
+/** Builds SELECT lists that give a table's columns their Prisma field names, and reads rows from the results. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**

@@ -298,8 +298,8 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
 type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
 /**
- * Rejects the removal of a library that is still staging files. Ignores files in the state KEPT, because the tape system
- * removes those files without a release request.
+ * Rejects the removal of a library that is still staging files. Ignores files in the state KEPT, because the tape
+ * system removes these files without a release request.
  * @throws InUseError
  */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {

@@ -109,8 +109,8 @@ const MAX_BLOCKED_MS = 20;
 
 /**
  * Fills the temporary table `matched` with pairs of a request and a file that matches the request's pattern. The table
- * gets at most `limits.importJoins` files for each user. If more files match, an additional row (`is_over`) for each
- * page of files contains the smallest file that was left out of the request.
+ * gets at most `limits.importJoins` files for each user. If more files match a request's pattern, an additional row
+ * (`is_over`) contains the smallest of the excluded files on one page of files.
  * @param of.files a query that returns the files' ids
  * @param of.as a table with the files' ids, paths and sizes
  * @param isOpenPattern SQL condition that selects requests (`r`)

@@ -3,7 +3,7 @@
  *
  * A transaction that changes a file locks the file's row first, and then reads request files in another statement. A
  * transaction that adds request files first locks the files that are not ONTAPE, and then reads the stages of all
- * files. Thus concurrent transactions see each other's changes.
+ * files. Thus no transaction misses a concurrent change.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -21,7 +21,7 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
  * not recalled until an engine has checked the copy. Updates the requests' counts and states, and queues emails that
  * are due. The caller must have locked the requests, which must be live.
  * @param options.queuesMail false if no email can be due for these requests
- * @param options.isNew true if no file can have been withdrawn
+ * @param options.isNew true if none of the requests' files can have been withdrawn
  */
 export async function settleRequests(
   ctx: Context,
@@ -40,8 +40,8 @@ export async function settleRequests(
 }
 
 /**
- * Queues recalls and updates counts for some request files, as `settleRequests` does for whole requests. The requests'
- * counts must already include all other files.
+ * Queues recalls and updates counts for selected request files, as `settleRequests` does for all files of a request.
+ * The counts of the requests must already include the files that are not selected.
  * @param which SQL condition that selects request files (`h`)
  */
 export async function settleRequestFiles(
@@ -103,17 +103,14 @@ const satisfyTogether = (which: Sql) => sql`UPDATE request_file h SET state = 'O
 const satisfyByKeys = (which: Sql) => sql`UPDATE request_file h SET state = 'ON_DISK'
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
-/**
- * Fails waiting request files of withdrawn files. Makes PostgreSQL look up each file by key, because few files are
- * withdrawn.
- */
+/** Fails waiting request files of withdrawn files. Makes PostgreSQL look up each file by key. */
 const failWithdrawn = (which: Sql) => sql`
   UPDATE request_file h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
 /**
- * Queues recalls. DO UPDATE locks existing recalls, so that a transaction that ends a recall sees the new request
- * files.
+ * Queues recalls. The DO UPDATE clause locks recalls that already exist, so that a transaction that later ends such a
+ * recall sees the new request files.
  */
 const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   INSERT INTO recall (file_id, volume_id, position, size, created_at)
@@ -137,7 +134,7 @@ export async function waitAgain(
 
 /**
  * Looks up each file's request files separately. With a join, PostgreSQL might read all files of a new request, because
- * its statistics do not cover the request yet.
+ * the table statistics do not include the request yet.
  */
 const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 
@@ -164,9 +161,9 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
 
 /**
  * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no other
- * transaction can add or end a request that waits for one of these files. New requests that appear meanwhile are locked
- * without waiting, because their transactions might be waiting for the files. If a new request is already locked, the
- * transaction is retried.
+ * transaction can add or end a request that waits for one of these files. Requests that were added while the function
+ * waited for the file locks are locked without waiting, because their transactions might be waiting for the same files.
+ * If another transaction has locked such a request, this transaction is retried.
  * @returns the requests' ids
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
@@ -182,7 +179,7 @@ export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bi
 
 export interface RequestFileOutcome {
   fileId: bigint;
-  /** Class of the error that ended the recall; undefined if the file is on disk. */
+  /** Class of the error with which the recall failed; undefined if the file is on disk. */
   errorClass?: string | undefined;
   error?: string | undefined;
 }
@@ -207,7 +204,7 @@ export async function markRequestFiles(
   const fileIds = outcomes.map((o) => o.fileId);
   const classes = outcomes.map((o) => o.errorClass ?? null);
   const errors = outcomes.map((o) => o.error ?? null);
-  // the query is materialized, so that PostgreSQL looks up each file and each request file by key
+  // the query `outcome` is materialized, so that PostgreSQL looks up each file and each request file by key
   const rows = await tx.query<{ requestId: number }>(
     sql`WITH outcome AS MATERIALIZED (
           SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error

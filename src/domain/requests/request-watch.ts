@@ -2,8 +2,8 @@
  * Watches requests and file stages: yields the current state, and then every change in order. A watcher that resumes
  * after an event gets only the later events.
  *
- * A single statement reads the current state, the id of the newest event, and the batches of events that do not have
- * ids yet. A watcher therefore gets each change exactly once.
+ * A watcher gets each change exactly once, because a single statement reads the current state, the newest event id, and
+ * the batches of events without ids.
  */
 
 import { InvalidInputError, noRequest } from '../../core/errors.js';
@@ -24,7 +24,10 @@ import { allow, isVisibleQuota, rightsKey } from '../policy.js';
 import { getRequest } from './rows.js';
 
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
-  /** Id of the newest event that this state includes. A client that reconnects can resume after this event. */
+  /**
+   * Id of the newest event whose change is included in this state. A client that reconnects can resume after this
+   * event.
+   */
   eventId: bigint;
   /** Estimated end of the request; null if unknown, for example because a required volume is suspended. */
   eta: string | null;
@@ -34,7 +37,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** The file's previous stage; null in a report of the current stage. */
+  /** The file's stage before the change; null if this report describes the file's current stage and not a change. */
   from: Stage | null;
   to: Stage;
 }
@@ -82,7 +85,7 @@ export async function* watchRequest(
 
 interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
   start: string | null;
-  /** Id of this request's last event, or `NO_ID_YET`. */
+  /** Id of the request's last event; `NO_ID_YET` if the event does not have an id yet. */
   last: bigint;
 }
 
@@ -121,7 +124,7 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
   }
 }
 
-/** Checks the event id after which a watcher resumes. Rejects ids beyond the newest event. */
+/** Checks the event id after which a watcher resumes. Rejects ids that are greater than the id of the newest event. */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
   if (after >= 0n && after <= newest) {
@@ -146,12 +149,14 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   return rows[0]?.isSuspended ?? false;
 }
 
-/** Maximum number of seconds from now to an estimated end. A later end might be outside the range of valid dates. */
+/**
+ * Maximum number of seconds from now to a request's estimated end. An end in the very distant future might be outside
+ * the range of valid dates.
+ */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
 /**
- * Overhead of locating, syncing and recording a file, expressed as the number of bytes that a drive could read in the
- * same time.
+ * Time for locating, syncing and recording a file, expressed as the number of bytes that a drive can read in this time.
  */
 const BYTES_PER_FILE = 100e6;
 
@@ -164,7 +169,8 @@ export function estimateEnd(
   const { filesTotal, filesOnDisk, filesFailed } = progress;
   if (start === null || filesOnDisk === 0 || FINISHED.includes(progress.state)) return null;
   const filesLeft = filesTotal - filesOnDisk - filesFailed;
-  // the failed files' sizes are unknown here: assume that pending and failed files have the same average size
+  // the total size of the failed files is unknown here: assume that failed files have the same average size as pending
+  // files
   const bytesLeft =
     (Number(progress.bytesTotal - progress.bytesOnDisk) * filesLeft) / Math.max(filesLeft + filesFailed, 1);
   const [done, left] = [
@@ -263,7 +269,7 @@ async function* reportStages(
 }
 
 /**
- * Omits the conditions on the request and the path if the caller does not need them, so that PostgreSQL chooses a
+ * Omits the conditions on the request and the path if the caller does not filter by them, so that PostgreSQL chooses a
  * suitable index.
  */
 function presentStages(

@@ -55,7 +55,8 @@ export async function lockOwnRequest(
 }
 
 /**
- * Checks that the caller is allowed to see a request. An operation calls this function before it waits for a lock.
+ * Checks that the caller is allowed to see a request. An operation checks visibility before it waits for a lock on the
+ * request.
  * @throws NotFoundError
  */
 export async function checkVisible(ctx: Context, id: number): Promise<void> {
@@ -132,8 +133,8 @@ const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate"
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns three functions: to count requests, to read a page of them, and to stream all of them. The stream reads one
- * snapshot, from the oldest request to the newest.
+ * Returns three functions: to count requests, to read a page of them, and to stream all of them. The stream reads all
+ * requests in one snapshot of the database, from the oldest request to the newest.
  */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   allow(ctx, 'listRequests');
@@ -200,8 +201,8 @@ export async function streamRequestPaths<T>(
 
 interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
   /**
-   * The request's paths as comma-separated JSON strings, in the order in which they were added. Null if they do not fit
-   * into one page.
+   * The request's paths as comma-separated JSON strings, in the order in which they were added. Null if the paths do
+   * not fit into one page.
    */
   paths: string | null;
 }
@@ -251,7 +252,7 @@ interface RequestFileWithFile extends RequestFile {
 
 /**
  * Returns a page of files for each request.
- * @param how.isCommon whether to read only the fields that `commonFileFields` lists
+ * @param how.isCommon whether to read only those fields of the files that `commonFileFields` lists
  */
 export async function readRequestFiles(
   ctx: Context,

@@ -33,7 +33,7 @@ import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './row
 /** New values for a request. A null limit removes the current limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** Expected owner of the request's quota. If the quota belongs to another user, the update fails. */
+  /** User who is expected to own the request's quota. If the quota belongs to another user, the update fails. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
@@ -43,11 +43,12 @@ interface UpdateRequestInput extends LimitsInput {
 }
 
 /**
- * Changes the request fields that the input contains. A retention date in the past ends the request. A future retention
- * date revives an ended request and charges its files again. If a limit is raised, excluded files that now fit join the
- * request immediately. A lower limit never removes files from a live request.
+ * Changes the request fields that the input contains. A retention date in the past ends the request. A retention date
+ * in the future revives an ended request, and the files of the request are charged to the quota again. If a limit is
+ * raised, excluded files that now fit join the request immediately. A lower limit never removes files from a live
+ * request.
  * @param how.isGranted whether another system granted the request. A granted request is revived even if its quota is
- *   full
+ * full
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
 export async function updateRequest(
@@ -60,9 +61,9 @@ export async function updateRequest(
     const given = checkUpdate(input);
     await checkVisible(ctx, id);
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
-    // wait for a running import only if the update might add files to the request
+    // lock the catalogue, and thus wait for a running import, only if the update might add files to the request
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
-    // `tryUpdate` repeats this check, because the request might have ended in the meantime
+    // `tryUpdate` checks again whether the request has ended, because it might have ended in the meantime
     if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
       return;
     await withSlot(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));
@@ -92,7 +93,7 @@ async function tryUpdate(
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
-    // lock the quota, so that no other transaction removes the quota of a live request
+    // lock the quota, so that no other transaction removes the quota while this transaction changes the request
     if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);
@@ -147,7 +148,7 @@ function changesOf(
 
 async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
   const hasGrown = hasLimits && (await joinUnresolvedOf(ctx, tx, id));
-  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // after an address is added, emails might be due, so queue them
+  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // if the update has added an email address, emails might be due, so queue these emails
 }
 
 function checkUpdate(input: UpdateRequestInput) {
@@ -162,8 +163,8 @@ function checkUpdate(input: UpdateRequestInput) {
 }
 
 /**
- * Revives a request. Fails if the quota has no room for the files that the request contained when it ended. Further
- * matching files are added to the request if they fit. Released files are never added to the request again.
+ * Revives an ended request. Fails if the quota has no room for the files that the request contained when it ended.
+ * Further matching files are added to the request if they fit. Released files are never added to the request again.
  */
 async function reviveRequest(
   ctx: Context,
@@ -171,7 +172,7 @@ async function reviveRequest(
   request: LockedRequest,
   { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
 ): Promise<void> {
-  // the quota is still charged for an overdue request that no job has ended yet
+  // if no job has ended the overdue request yet, the quota is still charged for its files
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   await resetMissingPaths(tx, request.id);
@@ -212,8 +213,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, immediately, with the full number of tries, and without charging the
- * quota again.
+ * Retries all failed files of a live request immediately. Resets the files' number of tries to zero, and does not
+ * charge the quota again.
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {

@@ -1,6 +1,6 @@
 /**
- * History of the site and of quotas. The history contains one row every five minutes for the site. For a quota, it
- * contains one row for each hour in which the quota changed. An engine reads events and writes counts in one
+ * History of the site and of quotas. The site's history has one row for every five minutes. A quota's history has one
+ * row for each hour in which the quota changed. An engine reads events and writes the counts of events in one
  * transaction, so that no event is counted twice.
  */
 
@@ -41,8 +41,8 @@ const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
 /**
- * Counts events, measures the queue once every five minutes, and writes the quotas' history. Killing the process at any
- * point is safe.
+ * Counts events, measures the queue once every five minutes, and writes the quotas' history. If the process is killed
+ * at any point, the history stays correct.
  */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
@@ -59,7 +59,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );
     const { after, newest } = row ?? { after: 0n, newest: 0n };
-    // after a database restore, the event ids have a gap: skip the gap
+    // after a database restore, the event ids have a gap: continue with the first event after the gap
     const [next] = await tx.query<{ first: bigint }>(
       sql`SELECT b.first_number AS first FROM event_batch b WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
     );
@@ -114,7 +114,8 @@ async function sampleSlot(ctx: Context, now: string): Promise<void> {
 }
 
 /**
- * Returns the points that begin at or after `since` and before `until`, at most the newest 3,000.
+ * Returns the points of the site's history that begin at or after `since` and before `until`. Returns at most the
+ * newest 3,000 points.
  * @throws InvalidInputError
  */
 export async function readHistory(
@@ -147,7 +148,8 @@ export interface QuotaPoint {
 const written = new WeakMap<Context['db'], string>();
 
 /**
- * Once an hour, writes a row for each quota that has changed. Several engines can write these rows at the same time.
+ * Writes a row once an hour for each quota that has changed since the quota's last row. Several engines can write these
+ * rows at the same time.
  */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();
@@ -169,7 +171,7 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
 
 /**
  * Returns the history of each quota's size and used bytes, by quota id. The history contains the values at the time
- * `since` (if known), after each later change, and now.
+ * `since` (if known), the values after each later change, and the current values.
  * @throws InvalidInputError
  */
 export async function readQuotaHistory(

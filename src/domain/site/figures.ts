@@ -10,14 +10,17 @@ import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
-  /** For each state: the number of recalls, their total bytes, and the age of the oldest recall in seconds. */
+  /**
+   * For each recall state: the number of recalls, their total size in bytes, and the age of the oldest recall in
+   * seconds.
+   */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
-  /** Number of engines that use or request a drive. */
+  /** Number of engines that hold or request a drive. */
   engines: number;
   drives: { library: string; drive: string; state: 'suspended' | 'working' | 'idle' | 'free' }[];
   libraries: { library: string; isSuspended: boolean; hasProblem: boolean }[];
-  /** Sizes are in bytes. The free size is null if no engine has measured the disk recently. */
+  /** The sizes of a restore disk are in bytes. The free size is null if no engine has measured the disk recently. */
   disks: {
     disk: string;
     size: number;

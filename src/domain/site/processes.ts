@@ -19,7 +19,9 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** Seconds since the process was notified of events that it has not read yet; 0 if it has read all events. */
+  /**
+   * Seconds since a notification about events that the process has not read yet; 0 if the process has read all events.
+   */
   lagSeconds: number;
 }
 
@@ -32,8 +34,8 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * SQL condition that is true if a process is dead, and that another process has replaced the dead process. A new
- * process replaces one dead process of the same kind on its host.
+ * SQL condition that is true if a process is dead, and a newer process has replaced it. A new process replaces one dead
+ * process of the same kind on the same host.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})
@@ -53,8 +55,8 @@ export async function deleteProcess(ctx: Context, id: string): Promise<void> {
 }
 
 /**
- * Lists running processes, and processes that died in the last day and were not replaced. Returns at most 1,000
- * processes, ordered by host.
+ * Lists running processes. Also lists processes that died in the last day if no other process has replaced them.
+ * Returns at most 1,000 processes, ordered by host.
  */
 export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   allow(ctx, 'listProcesses');

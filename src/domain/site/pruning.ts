@@ -11,8 +11,8 @@ const DAY_SECONDS = 24 * 3600;
 const EMAILS = 1000;
 
 /**
- * Deletes the text of sent emails about requests that ended more than TAPEGATE_REQUEST_DAYS ago. The emails' rows stay,
- * so that no email is sent twice. Several engines can prune at the same time.
+ * Deletes the text of sent emails about requests that ended more than TAPEGATE_REQUEST_DAYS ago. The rows of these
+ * emails remain without the text, so that no email is sent twice. Several engines can prune at the same time.
  */
 export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);
@@ -32,8 +32,8 @@ const EVENTS = 5000;
 
 /**
  * Deletes events older than TAPEGATE_EVENT_DAYS in small transactions. After a crash, the next run continues the
- * deletion. The function marks batches in id order before it deletes them, so that no reader gets only a part of a
- * batch.
+ * deletion. The function marks batches of events in id order before it deletes them, so that no reader gets only some
+ * events of a batch.
  */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.eventDays * DAY_SECONDS);
@@ -47,7 +47,7 @@ export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void
 }
 
 /**
- * Runs one step of the pruning.
+ * Runs one step of the pruning in a transaction.
  * @returns the number of changed rows; 0 if another engine is pruning
  */
 async function prune(ctx: Context, change: Sql): Promise<number> {
@@ -82,8 +82,8 @@ const deleteEvents = sql`
       ) e LIMIT ${EVENTS}))`;
 
 /**
- * Deletes batches without events, except the last batch. OFFSET 0 forces index lookups, because a join would read all
- * events.
+ * Deletes batches that no longer contain events, except the last batch. OFFSET 0 forces index lookups, because a join
+ * would read all events.
  */
 const deleteBatches = sql`
   DELETE FROM event_batch WHERE id IN (

@@ -1,6 +1,6 @@
 /**
- * Watches the site and a caller's requests, so that views can refresh only the changed parts. All watchers of a gateway
- * share one check per second. A slow client gets several changes in a single message.
+ * Watches the site and a caller's requests, so that a client refreshes only the changed parts of its view. All watchers
+ * of a gateway share one check per second. If a client reads slowly, it gets several changes in a single message.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hasQuota } from '../../core/caller.js';
@@ -14,15 +14,15 @@ import { allow } from '../policy.js';
 import { isSeen } from './processes.js';
 
 const EVERY_MS = 1000;
-/** Length of the pause after a slow check, as a multiple of the check's duration. */
+/** The pause after a slow check is this number of times as long as the check. */
 const REST_FACTOR = 10;
 /** Maximum number of pending changes for a slow watcher. A watcher with more changes must read everything again. */
 const MAX_PENDING = 1000;
 
 interface MarkSource<Item> {
   /**
-   * Returns the changes since the last check, by key. Returns undefined if the changes are unknown, for example in the
-   * first check.
+   * Returns the changes since the last check, by key. Returns undefined if the source does not know the changes, for
+   * example in the first check.
    */
   check(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
@@ -31,7 +31,7 @@ interface MarkSource<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether items outside `items` might also have changed. Always true in a watcher's first value. */
+  /** Whether items that are not listed in `items` might also have changed. Always true in a watcher's first value. */
   hasMore: boolean;
 }
 
@@ -152,8 +152,8 @@ const libraries = digest(
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
 /**
- * Selects one value for each part of the site, such as the drives or the queue. A part's value changes whenever the
- * part changes.
+ * Selects one value for each part of the site, such as the drives or the queue. The value is different after each
+ * change of the part.
  */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
@@ -186,7 +186,8 @@ function createSiteMarks(ctx: Context): MarkSource<SitePart> {
 const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 
 /**
- * Yields the names of all parts of the site, and then, about once a second, the names of the changed parts; never ends.
+ * Yields the names of all parts of the site. Then yields the names of changed parts, about once a second, until the
+ * caller stops.
  */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
@@ -234,7 +235,7 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): MarkSo
       return rows && rows.length <= MOST ? new Map(rows.map((row) => [row.requestId, row])) : undefined;
     },
     onError: (error) => {
-      last = undefined; // the range of event ids might be too large to read, so make all watchers read everything again
+      last = undefined; // the range of event ids since the last check might be too large to read, so make all watchers read everything again
       logFailure(ctx.log, error, 'cannot read the changed requests');
     },
   };
@@ -242,7 +243,7 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): MarkSo
 
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 
-/** Yields, about once a second, the requests that were created, changed or ended; never ends. */
+/** Yields the requests that were created, changed or ended, about once a second, until the caller stops. */
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');
   const { db, events, log } = ctx;

@@ -1,6 +1,6 @@
 /**
- * Stage requests of the WLCG Tape REST API. A stage request creates one ordinary request for each disk lifetime, with
- * the files that have this lifetime.
+ * Stage requests of the WLCG Tape REST API. A stage request gives each file a disk lifetime. For each disk lifetime,
+ * Tapegate creates one ordinary request with the files that have this lifetime.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { hasRole, ownerOf } from '../../core/caller.js';
@@ -61,7 +61,8 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // check the limit now, although this stage request's unstaged paths are added to the quota's count only at the end
+    // check the limit on unstaged paths before creating any request; the unstaged paths of this stage request are
+    // counted only at the end
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -148,15 +149,15 @@ export async function readDefaultQuota(ctx: Context): Promise<string | null> {
 }
 
 /**
- * Returns a valid path unchanged. For an invalid path, returns a text that the database can store and that is not a
- * valid path.
+ * Returns the text under which the database stores a path: a valid path unchanged, or a replacement text for an invalid
+ * path. The replacement text never equals a valid path.
  */
 function pathKeyOf(path: string): string {
   if (findPathProblem(path) === undefined) return path;
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
 }
 
-/** State of a file, as defined by the WLCG Tape REST API. */
+/** State of a file in a stage request, as defined by the WLCG Tape REST API. */
 export type StageRequestFileState = 'SUBMITTED' | 'STARTED' | 'COMPLETED' | 'FAILED' | 'CANCELLED';
 
 export interface StageRequestFileRow {
@@ -174,7 +175,7 @@ export interface StageRequestRow {
   quota: string;
   madeAt: string;
   startedAt: string | null;
-  /** Time at which the last file arrived on disk or failed; null while a file is pending. */
+  /** Time at which the last pending file was restored or failed; null while a file is pending. */
   endedAt: string | null;
 }
 
@@ -241,7 +242,7 @@ function filesOf(ctx: Context, id: string): Sql {
 /** Locality of a file in the WLCG Tape REST API. */
 export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
 
-/** Reason why a file is UNAVAILABLE or does not exist. */
+/** Reason why a file's locality is UNAVAILABLE, or why the file does not exist. */
 export type LocalityProblem =
   | Exclude<StageRequestProblem, 'QUOTA_FULL'>
   | 'NOT_YOURS'
@@ -265,8 +266,8 @@ interface LocatedFile {
 
 /**
  * Returns the locality of each path. The results are in no particular order. A file with a copy in the restore area is
- * DISK_AND_TAPE. A file that drives can recall is TAPE. A file that the caller is not allowed to list counts as
- * missing.
+ * DISK_AND_TAPE. A file that is only on tape, and that drives can recall, is TAPE. A file that the caller is not
+ * allowed to list counts as missing.
  * @param paths distinct logical paths
  */
 export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {
@@ -326,7 +327,7 @@ export async function releaseInAllStageRequests(ctx: Context, paths: readonly st
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const rows = await ctx.db.rows<{ stageRequestId: string; id: number; paths: string[] }>(
-    // a client can name a file by its path in the stage request or by its current path
+    // a client can identify a file by its path in the stage request or by its current path
     sql`SELECT b.stage_request_id AS "stageRequestId", r.id, array_agg(DISTINCT f.path) AS paths
         FROM (SELECT o.stage_request_id, o.request_id, o.file_id FROM stage_request_file o WHERE o.path = ANY(${known}::text[])
           UNION SELECT o.stage_request_id, o.request_id, o.file_id FROM tape_file n JOIN stage_request_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
@@ -338,8 +339,8 @@ export async function releaseInAllStageRequests(ctx: Context, paths: readonly st
 }
 
 /**
- * Cancels a stage request's requests, and deletes the stage request. After an error, the requests cancelled so far stay
- * cancelled.
+ * Cancels the ordinary requests of a stage request, and deletes the stage request. After an error, requests that were
+ * already cancelled stay cancelled.
  * @throws NotFoundError, ForbiddenError
  */
 export async function removeStageRequest(ctx: Context, id: string): Promise<void> {
@@ -362,8 +363,8 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   );
   if (rows.length === 0) throw unknownStageRequest(id);
   return rows.flatMap(({ id: request, ...of }) => {
-    // if a stage request has no requests, every caller that is allowed to charge the quota is also allowed to change the
-    // stage request
+    // if a stage request has no ordinary requests, every caller that can charge the quota can also change the stage
+    // request
     if (request === null) allow(ctx, 'createRequest', of.user);
     else checkChange(ctx, { id: request, ...of });
     return request ?? [];
@@ -371,7 +372,7 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
 }
 
 /**
- * Records a rejection in the audit log.
+ * Checks that the caller is allowed to cancel a request. Records a refusal in the audit log.
  * @throws ForbiddenError
  */
 function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {
@@ -387,7 +388,7 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
 async function groupByRequest(ctx: Context, id: string, paths: readonly string[]): Promise<RequestFiles[]> {
   const given = new Map(paths.map((path) => [pathKeyOf(path), path]));
   const rows = await ctx.db.rows<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
-    // a client names a file by its path in the stage request, even if the file has been renamed since
+    // a client identifies a file by its path in the stage request, even if the file was renamed later
     sql`SELECT w.path, coalesce(n.path, w.path) AS name, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
         FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN stage_request_file f ON f.stage_request_id = ${id}::uuid AND f.path = w.path
           LEFT JOIN tape_file n ON n.id = f.file_id`,
@@ -408,7 +409,7 @@ async function groupByRequest(ctx: Context, id: string, paths: readonly string[]
   return [...byRequest].map(([request, own]) => ({ id: request, paths: own }));
 }
 
-/** Releases files in several requests. Files that are on disk stay COMPLETED in the stage request. */
+/** Releases files in several requests. Released files that were on disk stay COMPLETED in the stage request. */
 async function releaseByRequest(
   ctx: Context,
   stageRequestId: string,
@@ -426,7 +427,10 @@ async function releaseByRequest(
 }
 
 const DAY_SECONDS = 24 * 3600;
-/** Minimum age in days at which a stage request is deleted. Clients need time to read the result. */
+/**
+ * Minimum age in days at which a stage request is deleted. During this time, clients can read the result of the stage
+ * request.
+ */
 const MIN_DAYS = 1;
 const STEP = 1000;
 

@@ -1,7 +1,7 @@
 /**
- * Calls to staging libraries, and the libraries' answers. Each call has its own batch id, which is stored before the
- * call. An answer is recorded only for files that still have the call's batch id. Therefore, a late answer changes
- * nothing if another engine has leased the library in the meantime.
+ * Calls to staging libraries, and the libraries' answers. Each call has its own batch id, which an engine stores before
+ * the call. An answer is recorded only for files that still have the call's batch id. Therefore, a late answer changes
+ * nothing if another engine has requested the files in the meantime.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -17,7 +17,7 @@ import { lockRequestsAndFiles, markRequestFiles } from '../requests/request-file
 export interface StagingRow {
   fileId: bigint;
   path: string;
-  /** Name of the volume; empty if the catalogue no longer contains the volume. */
+  /** Name of the file's volume; empty if the catalogue no longer contains the volume. */
   volume: string;
   position: bigint | null;
   size: bigint;
@@ -42,9 +42,10 @@ export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN v
 
 /**
  * Assigns a new batch id to the files that will be requested next from the library. Files with the fewest attempts come
- * first. A batch of files with many attempts is small, so that a bad file does not block many other files.
+ * first. The batch is smaller if the files have failed several times, so that a bad file does not block many other
+ * files.
  *
- * Includes unneeded files if the library might already have received a request for them. To release such a file,
+ * Includes unneeded files if the library might already have received a request for them. To release an unneeded file,
  * Tapegate needs the request id from the library's answer.
  */
 export async function takeIntended(
@@ -158,7 +159,7 @@ export async function recordStaged(
 
 export type Again = Answered & { at: string };
 
-/** Requests files again if the library no longer knows their stage request. */
+/** Requests files again if the library reports that it does not know the files' stage request. */
 export async function askAgain(ctx: Context, libraryId: number, files: readonly Again[]): Promise<void> {
   if (files.length === 0) return;
   const [ids, batches] = [files.map(({ fileId }) => fileId), files.map(({ batch }) => batch)];
@@ -177,8 +178,8 @@ export async function recordPutOff(ctx: Context, batch: string, at: string): Pro
 }
 
 /**
- * Releases files that no recall from this library needs. If a file was never requested, deletes the file's row without
- * a call to the library, because a call might cost money.
+ * Releases files that no recall from this library needs. If a file was never requested from the library, deletes the
+ * file's row without calling the library, because a call might cost money.
  */
 export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<void> {
   const now = ctx.now();
@@ -194,7 +195,10 @@ export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<
   );
 }
 
-/** Releases staged files that could not be read. When a recall is tried again, its file is requested again. */
+/**
+ * Releases staged files that could not be read. When the recall of such a file is retried, the file is requested from
+ * the library again.
+ */
 export async function releaseStaged(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -223,7 +227,7 @@ export async function recordUnread(ctx: Context, libraryId: number, { fileId, ba
 /**
  * Requests files again if the library removed them from its disk before an engine read them. Deletes the rows of
  * unneeded files that the library has removed.
- * @param keptSince rows without an expiry date are deleted if they entered the state KEPT before this time
+ * @param keptSince rows without an expiry date are deleted if their state changed to KEPT before this time
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
   const now = ctx.now();
@@ -261,19 +265,19 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 
 const MOST_PAUSE_SECONDS = 600;
 
-/** Minimum and maximum pause between an engine's checks whether the library still keeps a file. */
+/** Minimum and maximum time between two checks of whether the library still keeps a file on its disk. */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
- * A file that the library keeps on its disk. If `until` is null, the expiry time that the library reported when it
- * staged the file still applies.
+ * A file that the library keeps on its disk. If `until` is null, the file keeps the expiry time that the library
+ * reported when it staged the file.
  */
 export type KeptRow = Answered & { until: string | null };
 
 /**
  * Records the results of a release. If a file was missing when an engine tried to read it, and is still needed, the
- * file is requested again. The pause before the request grows with each attempt. If the library keeps a file on its
- * disk, the file's row remains until the library removes the file.
+ * file is requested again. The pause before the new request becomes longer with each attempt. If the library keeps a
+ * file on its disk, the file's row remains until the library removes the file.
  */
 export async function recordReleased(
   ctx: Context,
@@ -325,7 +329,7 @@ export interface FailedStaging extends Answered {
   errorClass: ErrorClass;
   error: string;
   isTry: boolean;
-  /** Time of the next try; null if the file has failed permanently. */
+  /** Time of the recall's next try; null if the recall has failed permanently. */
   notBefore: string | null;
 }
 
