@@ -60,8 +60,8 @@ interface Word {
 
 const DELIMITER = /[/_\-.+=,:@~ ]/;
 /**
- * Maximum number of words in a search. More words make a search slower: in a test, a search for all 12 words of a path
- * took four times as long as a search for only three of these words.
+ * Maximum number of words in a search. More words make a search slower. In a test, a search for all 12 words of a path
+ * took four times as long as a search for three of them.
  */
 const MAX_WORDS = 5;
 /**

@@ -261,8 +261,7 @@ function parentsOf(ids: readonly number[]): Sql {
 
 function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(list.parent), raw(list.key)];
-  // add optional conditions only if they are needed, so that PostgreSQL can use an index; the first two conditions
-  // match the index on the ordinals of request files
+  // add optional conditions only if they are needed, so that PostgreSQL can use the index on the first two columns
   const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);

@@ -132,8 +132,8 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
       return after;
     });
   });
-  // make engines retry the library immediately; if the process dies before this call, engines retry the library later,
-  // after the pause that follows a failure
+  // make engines retry the library immediately; if the process dies before this call, engines retry the library after
+  // the usual pause
   if (input.settings) await endTrials(ctx, after);
   return after;
 }

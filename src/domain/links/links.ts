@@ -79,8 +79,8 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
- * SQL condition that is true if the file of the link `l` was renamed, and the link at its old path now belongs to
- * another file.
+ * SQL condition that is true if the file of the link `l` was renamed, and another file now uses the link at the old
+ * path.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
@@ -94,8 +94,8 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
   if (claimed.length === 0) return [];
-  // read the files in a separate statement after the claim: if a file changes after the read, a trigger marks the row
-  // of the file's link again
+  // read the files in a separate statement after the claim: if a file changes later, a trigger marks the row of its
+  // link again
   const rows = await ctx.db.rows<{
     fileId: bigint;
     change: bigint;

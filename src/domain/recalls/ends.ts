@@ -1,6 +1,6 @@
 /**
- * Ends recalls. An engine that has lost a drive's lease cannot end recalls that a later engine started on the drive,
- * because these recalls have a newer epoch.
+ * Ends recalls. An engine that has lost a drive's lease cannot end recalls that a later engine started on the drive.
+ * These recalls have a newer epoch.
  */
 
 import type { ErrorClass } from '../../core/errors.js';

@@ -94,8 +94,8 @@ export async function endRequests(
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // delete the recalls in a separate statement after the lock, so that the statement sees request files that other
-  // transactions added before they released the lock
+  // delete the recalls in a separate statement after the lock, so that the statement sees request files that earlier
+  // lock holders added
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isRequestedByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
@@ -212,8 +212,8 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Deletes the chosen unresolved paths. If the catalogue contains a file at a deleted path, records the file as
- * released, so that the request's pattern does not add the file again.
+ * Deletes the chosen unresolved paths. Records a file at a deleted path as released, so that the request's pattern does
+ * not add the file again.
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // the term `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

@@ -134,7 +134,7 @@ export async function findMatched(
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
   // if a request has unrecorded files, search its pattern only if the smallest of `files` fits into the quota, or is
-  // smaller than the request's smallest unrecorded file
+  // smaller than each unrecorded file
   const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(

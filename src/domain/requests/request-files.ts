@@ -161,9 +161,9 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
 
 /**
  * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no other
- * transaction can add or end a request that waits for one of these files. Requests that were added while the function
- * waited for the file locks are locked without waiting, because their transactions might be waiting for the same files.
- * If another transaction has locked such a request, this transaction is retried.
+ * transaction can add or end a request that waits for one of these files. Requests that were added during the wait for
+ * the file locks are locked without waiting. Their transactions might be waiting for the same files. If another
+ * transaction has locked such a request, this transaction is retried.
  * @returns the requests' ids
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {

@@ -132,8 +132,8 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
       );
       if (due.length === 0) return 0;
-      // delete the earlier notice's row instead of reusing it; otherwise, an engine that is sending the earlier notice
-      // would record its result for the new notice
+      // delete the row of the earlier notice; otherwise, an engine that is sending this notice would record its result
+      // for the new notice
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );

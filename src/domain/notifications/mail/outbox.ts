@@ -1,7 +1,7 @@
 /**
  * Sends emails from the outbox at limited rates: one rate for each user and one for the whole site. A rate is the
  * maximum number of emails that engines claim per minute. The next email goes to the user whose last email was sent
- * longest ago, so that one user's many emails do not delay other users' emails.
+ * longest ago. Therefore, one user's many emails do not delay other users' emails.
  */
 
 import { logFailure } from '../../../core/errors.js';
