@@ -1,7 +1,8 @@
 /**
- * Limits how many database connections are occupied by operations that change data. Such an operation occupies a
- * connection even while it waits for a lock. Therefore, long changes share a limited number of connections fairly among
- * callers. Short changes use other connections, so that an operator can always suspend a drive, volume or user.
+ * Limits the number of database connections that data-changing operations can occupy. A data-changing operation
+ * occupies its connection even while it waits for a lock. Therefore, long changes share a limited number of connections
+ * fairly among callers. Short changes use other connections, so that an operator can always suspend a drive, volume or
+ * user.
  */
 
 import { checkWanted } from '../core/errors.js';

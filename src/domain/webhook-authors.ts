@@ -11,9 +11,10 @@ interface Manager {
 }
 
 /**
- * Disables a quota's webhooks after a user or group has stopped being a manager of the quota. For a user, disables the
- * user's own webhooks. For a group, disables all webhooks whose authors are neither the quota's user nor listed as
- * managers. Tapegate does not know which users a group contains. A remaining manager can enable the webhooks again.
+ * Disables a quota's webhooks after a user or group has stopped being a manager of the quota. If a user has stopped
+ * being a manager, disables that user's own webhooks. If a group has, disables all webhooks whose authors are neither
+ * the quota's user nor listed as managers. Tapegate does not know which users a group contains. A remaining manager can
+ * enable the webhooks again.
  * @param lost SQL condition that is true if the user or group has stopped being a manager
  */
 export function disableWebhooksOf(ctx: Context, { quota, kind, name }: Manager, lost: Sql): Sql {

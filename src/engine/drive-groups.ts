@@ -29,8 +29,8 @@ export class DriveGroups {
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
   /**
-   * All groups with running drives. If a library was changed or removed, its group stays until the drives have finished
-   * their work.
+   * All groups with running drives. The group of a changed or removed library stays in this set until the group's
+   * drives have finished their work.
    */
   private readonly groups = new Set<DriveGroup>();
 
@@ -60,7 +60,7 @@ export class DriveGroups {
     });
   }
 
-  /** @param stop signal; after it aborts, the drives do not start new work */
+  /** @param stop signal after whose abort the drives do not start new work */
   async start(library: DriveRange, work: DriveWork, count: number, stop = this.shared.stop): Promise<DriveGroup> {
     const [engineId, failures] = [randomUUID(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {

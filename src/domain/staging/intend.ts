@@ -1,6 +1,7 @@
 /**
- * Chooses the next files to request from a staging library. Before the library is called, the files are stored in state
- * INTENDED. If the library does not answer, the engine that holds the library's lease requests the files again.
+ * Chooses the next files to request from a staging library. The engine stores the files in state INTENDED before it
+ * calls the library. If the library does not answer, the engine that holds the library's lease requests the files
+ * again.
  */
 
 import { locking } from '../../db/locks.js';
@@ -17,8 +18,8 @@ import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
 /**
- * Returns the waiting files that are not yet requested from the library, grouped by volume and user. If two users wait
- * for a file, the file is counted for each user.
+ * Returns the waiting files that are not yet requested from the library, grouped by volume and user. A file for which
+ * several users wait is counted once for each of these users.
  */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const isHere = sql`c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
@@ -53,8 +54,8 @@ export interface Staged {
   files: number;
   bytes: bigint;
   /**
-   * Total size in bytes of the staged files for which no room on disk is reserved yet. Includes staged files in other
-   * libraries, except libraries that are suspended or failing.
+   * Total size in bytes of the staged files for which no room on disk is reserved yet. The total includes files staged
+   * in other libraries, except libraries that are suspended or failing.
    */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
@@ -99,7 +100,7 @@ export interface Room {
    * the size.
    */
   bytes: bigint | null;
-  /** Whether no files are staged in the library. If true, one file of any size can be requested. */
+  /** Whether no files are staged in the library. If no files are staged, Tapegate can request one file of any size. */
   isEmpty: boolean;
 }
 
@@ -114,7 +115,8 @@ export async function intendFiles(
   lease: StagerLease,
   { fileIds, room, measure }: { fileIds: readonly bigint[]; room: Room; measure: MeasureDisks },
 ): Promise<{ intended: Set<bigint>; isFull: boolean }> {
-  const seen = await measureDisks(ctx, measure); // measure the disks before locking any rows
+  // measure the disks before locking any rows, because a disk might respond slowly
+  const seen = await measureDisks(ctx, measure);
   const { unplacedBytes } = await countStaged(ctx, lease.libraryId);
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'intendStaging', async (tx) => {
@@ -157,8 +159,8 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
 }
 
 /**
- * Stores files in state INTENDED because their tape copies must be verified (catalogue/verifications.ts). The caller
- * must first have requested the files that recalls need.
+ * Chooses tape copies to verify (catalogue/verifications.ts), and stores their files in state INTENDED. Callers must
+ * first request the files that recalls need.
  * @returns the number of stored files
  */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {

@@ -1,7 +1,7 @@
 /**
  * Decides which engine calls a staging library. An engine leases a library as it leases a drive (recalls/drives.ts),
- * and at most one engine holds the lease. The lease only avoids needless calls. If two engines call the same library,
- * no harm is done, because their calls have different batch ids.
+ * and at most one engine holds the lease. The lease only prevents needless calls to the library. Two engines that call
+ * the same library do no harm, because their calls have different batch ids.
  */
 
 import { locking } from '../../db/locks.js';
@@ -82,8 +82,8 @@ export interface StagingFigures {
   kept: number;
   bytes: bigint;
   /**
-   * If failed calls have paused further calls to the library, the time at which calls resume; null otherwise. `problem`
-   * is the last call's error.
+   * Time at which calls to the library resume after a failure; null if calls are not paused. `problem` is the error
+   * from the last failed call.
    */
   restUntil: string | null;
   problem: string | null;

@@ -1,9 +1,9 @@
 /**
  * Removes a user's personal data: replaces the name with a pseudonym everywhere, and clears addresses and free texts.
  *
- * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the
- * audit log can have many millions of rows. The last transaction changes the user's data in all other tables. If the
- * process dies earlier, a second call continues the purge.
+ * A purge first closes the quota and revokes the user's tokens. The purge then changes the audit log in steps, because
+ * the log can contain many millions of rows. The last transaction changes the user's data in all other tables. If the
+ * process dies before the last transaction commits, a second call continues the purge.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -21,8 +21,8 @@ import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
 
 /**
- * Milliseconds within which every other process stores its pending counts of rejected calls. These counts might contain
- * the user's name.
+ * Milliseconds within which every other process stores its pending counts of rejected calls. Pending counts might
+ * contain the user's name.
  */
 const ON_ITS_WAY_MS = 500;
 
@@ -84,7 +84,7 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
   return { user, owners: ownerNamesOf(user), address, pseudonym, requests };
 }
 
-/** Ends the user's access, and prevents new requests. */
+/** Revokes the user's access and prevents new requests by the user. */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
     // wait until transactions that create requests have committed, because a new request might belong to the user
@@ -177,8 +177,8 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 /**
  * Removes the user's memberships, the members of the user's quota, the user's API usage counts, and any suspension of
  * the user. Renames the user in path rules instead of deleting the rules, because a directory without rules is open to
- * all users. In reasons for other users' suspensions, replaces only the email address, because the name might be an
- * ordinary word.
+ * all users. In reasons for other users' suspensions, replaces only the purged user's email address, because the user's
+ * name might be an ordinary word.
  */
 async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(

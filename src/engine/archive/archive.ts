@@ -1,7 +1,7 @@
 /**
  * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file becomes UNVERIFIED
  * when it is written to a volume, and ONTAPE when its tape copy is read back with the same checksum. A repeated run
- * skips files that are on tape, and writes a partly written file to a new position.
+ * skips files that are on tape, and writes a partly written file again, at a new tape position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
@@ -18,7 +18,7 @@ export interface ArchiveInput extends BatchOptions {
   dir: string;
   /** Logical directory into which the files are archived. Default: the root directory. */
   prefix?: string;
-  /** Whether to create the tape library if it is missing, even if the catalogue contains volumes. */
+  /** Whether to create a missing tape library even if the catalogue contains volumes. */
   newLibrary?: boolean;
 }
 
@@ -31,9 +31,10 @@ export interface ArchiveProgress {
 
 /**
  * Archives a directory tree. If a file cannot be archived, lists the file in the result and continues.
- * @throws Error if the library is missing although the catalogue contains volumes. In this case, no file is written
+ * @throws Error if the library is missing although the catalogue contains volumes. This error occurs before any file is
+ *   written
  * @param how.onProgress callback that receives the total number of files and bytes so far
- * @param how.onSkip callback for entries that are not directories or regular files
+ * @param how.onSkip callback for each skipped entry: an entry that is neither a directory nor a regular file
  */
 export async function archiveTree(
   ctx: Context,
@@ -81,8 +82,8 @@ async function archiveAll(
 
 /**
  * Opens the library. Creates a missing library if the operator requests a new library (`isNew`), or if the catalogue
- * does not contain volumes. Otherwise, throws an error, because a missing library might be on a file system that is not
- * mounted.
+ * does not contain volumes. In all other cases, throws an error if the library is missing, because its file system
+ * might not be mounted.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {

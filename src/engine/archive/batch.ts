@@ -15,7 +15,7 @@ import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {
   spot?: string;
-  /** Size in bytes that a volume must reach before further files are written to a new volume. */
+  /** Size in bytes at which a volume counts as full. Further files are then written to a new volume. */
   volumeSize: bigint;
   /** Whether to remove each source file after its tape copy is verified. */
   move?: boolean;
@@ -51,8 +51,8 @@ export class ArchiveBatch {
 
   /**
    * Archives the batch. A file that fails in one step is skipped in later steps.
-   * @throws `signal.reason` after an abort; FencedError; database errors. Errors for individual files are added to the
-   *   result instead
+   * @throws `signal.reason` after an abort; FencedError; database errors. An error that affects only one file is not
+   *   thrown, but added to the result
    */
   async run(): Promise<void> {
     const { fresh, lost, safe } = await this.sort();
@@ -77,8 +77,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Checks files, and adds the files that pass the check to the catalogue. Adds the other files to the result as
-   * failed.
+   * Checks files, and adds the files that pass the check to the catalogue. Lists the files that fail the check as
+   * failed in the result.
    * @returns the registered files
    */
   private async register(
@@ -102,10 +102,10 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the files that have kept their paths and tape positions since the last step, and were not withdrawn. A
-   * renamed file would otherwise be registered twice. A withdrawn file's source is kept, because the source might soon
-   * be the only copy.
-   * @param lostIdOf function that returns the catalogue id of a file whose entry had no tape position
+   * Returns the files that have kept their paths and tape positions since the last step, and were not withdrawn. If a
+   * renamed file were registered under its old path, the catalogue would contain the file twice. A withdrawn file's
+   * source is kept, because the source might soon be the only copy.
+   * @param lostIdOf function that returns the catalogue id of a file whose catalogue entry had no tape position
    */
   private async keepRegistered(
     files: readonly WrittenFile[],
@@ -135,8 +135,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Sorts sources into three groups. `fresh`: the file is not on tape. `lost`: the file is in the catalogue without a
-   * tape position. `safe`: the file is on tape with the same bytes.
+   * Sorts sources into three groups. A `fresh` source is not on tape. A `lost` source has a catalogue entry without a
+   * tape position. A `safe` source is on tape with the same bytes.
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
@@ -205,8 +205,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the new files whose paths are still free in the catalogue. If an import has added a file at the same path
-   * in the meantime, the imported file must not get the new file's tape position.
+   * Returns the new files whose paths are still free in the catalogue. An import might have added another file at the
+   * same path. The imported file must not get the new file's tape position.
    */
   private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);
@@ -259,7 +259,7 @@ interface CheckedFiles {
   known: KnownFile[];
 }
 
-/** Returns a file's catalogue id if its entry had no tape position, and undefined otherwise. */
+/** Returns a file's catalogue id if the file's catalogue entry had no tape position, and undefined otherwise. */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
 const UNCONFIRMED = 'on tape according to the catalogue, but its tape copy cannot be confirmed: ';

@@ -64,7 +64,8 @@ export async function* walkSources(
       return [];
     });
     const logical = (prefix + relative).replace(/\/+$/, '');
-    const access = await accessOf(directory).catch(() => CLOSED); // the directory was removed or replaced
+    // grant no access if the directory was removed or replaced
+    const access = await accessOf(directory).catch(() => CLOSED);
     const effective = above ? restrictAccess(above, access) : access;
     if (logical !== '' && findPathProblem(logical) === undefined) onDirectory({ path: logical, ...effective });
     const outerAccess = logical === '' ? effective : undefined;
@@ -103,8 +104,8 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 }
 
 /**
- * Reads a source file's stats. Removes from the returned mode the access that `outerAccess` does not grant. Does not
- * change the file.
+ * Reads a source file's stats. The returned mode contains only access that `outerAccess` grants. The file itself is not
+ * changed.
  * @param outerAccess access that the parent directories grant, if these directories are not restored; undefined for no
  *   limit
  */
@@ -124,8 +125,8 @@ async function findSource(
 }
 
 /**
- * Reads a directory's entries in name order. Reports names that are not UTF-8 as failed, because the restored name
- * would differ.
+ * Reads a directory's entries in name order. Reports entries whose names are not valid UTF-8 as failed, because the
+ * restored names would differ.
  */
 async function listEntries(at: string, dir: string, { failed }: ExcludedEntries): Promise<NamedEntry[]> {
   const entries: NamedEntry[] = [];

@@ -47,7 +47,7 @@ export type AdoptableFile = CopyLocation & {
 
 /**
  * Adopts the file on disk as Tapegate's copy.
- * @returns false if the file's bytes differ or cannot be compared
+ * @returns false if the file's bytes differ from the expected bytes or cannot be compared
  */
 export async function adoptFile(ctx: Context, file: AdoptableFile): Promise<boolean> {
   const found = await readFileIdentity(file);

@@ -38,7 +38,8 @@ interface CopyFinding {
   expected: string;
   found: string;
   /**
-   * The copy's new inode. Set only if the inode differs from the recorded inode, but checksum, size and mtime match.
+   * The copy's new inode. This property is set only if the inode has changed, but checksum, size and mtime match the
+   * database.
    */
   renumbered?: Renumbered;
 }
@@ -116,8 +117,8 @@ const SECOND = 1_000_000_000n;
 const EARLIEST = -(2n ** 31n) * SECOND;
 
 /**
- * Formats an mtime from the database, which stores nanoseconds modulo 2^64. The formatted time is correct from 1901 to
- * 2486.
+ * Formats an mtime from the database, which stores nanoseconds modulo 2^64. Times between the years 1901 and 2486 are
+ * formatted correctly.
  */
 function recordedTimeOf(ns: bigint | null): string {
   return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);
@@ -128,7 +129,7 @@ function recordedTimeOf(ns: bigint | null): string {
  * reads.
  */
 function timeOf(ns: bigint): string {
-  // with the double modulo, the remainder is positive even for times before 1970
+  // apply the modulo twice, so that the remainder is not negative for times before 1970
   const rest = ((ns % SECOND) + SECOND) % SECOND;
   const seconds = timeFromMicros((ns - rest) / 1000n) ?? `@${(ns - rest) / SECOND}`;
   return `${seconds}.${String(rest).padStart(9, '0')}`;
@@ -181,7 +182,10 @@ async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCo
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Reports files whose copies were changed outside Tapegate and later removed. These files are now only on tape. */
+/**
+ * Reports files whose copies were changed outside Tapegate and later removed. A file without a copy is now only on
+ * tape.
+ */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];

@@ -90,7 +90,8 @@ async function* examinePartials(
   for (const { entry, part } of partials.filter(({ part }) => !isOfRunningRecall(running, part))) {
     const location = { ...disk, path: entry.path };
     const seen = await findPartial(location, path.basename(entry.path));
-    // read the running recalls after finding the partial file, because a new recall might use the same file name
+    // read the running recalls after finding the partial file, because a recall that has just started might have
+    // created this file
     if (
       !seen ||
       isOfRunningRecall(await readRunning(ctx, [part.fileId]), part) ||
@@ -184,7 +185,8 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
 }
 
 /**
- * Checks the file again, because an engine might have removed the copy from disk, but not yet updated the catalogue.
+ * Returns whether the file is still on disk and unchanged. An engine might have removed the file, but not yet updated
+ * the catalogue.
  */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);

@@ -1,4 +1,4 @@
-/** Options and counters that the doctor's parts share during one examination. */
+/** Options and counters that the doctor's checks share during one examination. */
 
 export interface DoctorOptions {
   /** Whether to repair findings; if false, the doctor changes nothing. */

@@ -21,8 +21,8 @@ import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /**
- * Number of consecutive mount failures after which a volume is suspended. For error classes that allow more tries, the
- * number is higher.
+ * Number of consecutive mount failures after which a volume is suspended. Error classes that allow more tries have a
+ * higher limit.
  */
 const MAX_MOUNTS = 3;
 
@@ -57,7 +57,7 @@ interface MountFailure {
   suspensionReason: string | undefined;
 }
 
-/** The volumes' failure counts and pauses, by volume name, for all of an engine's drives. */
+/** Failure counts and pauses of volumes, by volume name. All drives of an engine share these counts and pauses. */
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
@@ -71,7 +71,7 @@ export class VolumeFailures {
     return (this.libraryPause?.until ?? 0) > performance.now();
   }
 
-  /** Returns whether the volume must not be mounted yet, because a mount failed. */
+  /** Returns whether drives must still wait before they mount the volume again after a failed mount. */
   isPaused(volume: string, now: string): boolean {
     const until = this.pauses.get(volume);
     return until !== undefined && isBefore(now, until);
@@ -180,7 +180,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Counts a file only at its first failed try, because other files might be read successfully before the next try.
+   * Counts a file as bad only when its first try fails. Before the file's next try, drives might read other files
+   * successfully.
    * @returns the reason to suspend the volume, if any
    */
   private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
@@ -210,7 +211,7 @@ export async function recordVolumeFailure(
     await suspendFailing(ctx, { kind: 'VOLUME', name: volume }, { problem: suspensionReason });
   else if (thrown instanceof LibraryError) {
     ctx.log.error({ drive: lease.driveName }, error);
-    lease.hasRead = false; // keep the recorded problem of the library when the drive finishes with this volume
+    lease.hasRead = false; // do not clear the library's recorded problem when the drive leaves this volume
     if (notBefore !== undefined && !(await isReadElsewhere(ctx, lease)))
       await recordLibraryFailure(ctx, lease.libraryId, { problem: error, until: notBefore });
   }
@@ -224,7 +225,7 @@ export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: Driv
 
 /**
  * Suspends a library that refuses to work, for example because this host lacks a program that the library needs. If
- * another drive reads from the library, only this process pauses.
+ * another drive is reading from the library, the library is not suspended, and only this process pauses.
  */
 export async function suspendRefusing(
   ctx: Context,
@@ -241,7 +242,7 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/** Resumes a suspended drive or library if it is time to try it again. Then returns whether the drive can be used. */
+/** Resumes a suspended drive or library if the next trial is due. Then returns whether the drive can be used. */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -281,7 +282,7 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isDatabaseAway = error instanceof UnavailableError && error.kind === 'away';
-    // do not count these errors, because the volume did not cause them
+    // do not count drive and library errors, because the volume did not cause these errors
     const isOtherFault = error instanceof DriveError || error instanceof LibraryError;
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
@@ -294,7 +295,10 @@ export async function visitVolume(
   return hasRead;
 }
 
-/** Counts an unexpected error on a volume. Never rejects, so that the caller can throw the original error. */
+/**
+ * Counts an unexpected error that occurred while a volume was mounted. Never rejects, so that the caller can throw the
+ * original error.
+ */
 async function countBreakdown(ctx: Context, volumeId: number, thrown: unknown): Promise<void> {
   const random = Math.random();
   try {

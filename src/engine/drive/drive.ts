@@ -20,11 +20,11 @@ import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './visit.js';
 
-/** Pause before a drive is claimed again after its release or an error. */
+/** Milliseconds to wait before claiming a drive again, after a drive was released or an error occurred. */
 const RESTART_MS = 1000;
 
 /**
- * Function that reads files with a claimed drive, until the drive should be used by another engine.
+ * Function that reads files with a claimed drive until another engine should use the drive.
  * @returns whether the remaining work can be done only on other hosts
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
@@ -63,7 +63,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
       if (error instanceof DriveError) await suspendBroken(ctx, lease, error);
       else if (isRefusal(error)) await suspendRefusing(ctx, lease, options, error);
       else throw error;
-      // report true, because the next engine that claims the drive might run on a host that can use the drive
+      // return true, because another host might be able to use the drive
       return true;
     });
     if (isForOtherHosts) share.yieldDrives(); // give other hosts priority before the drive is released
@@ -73,7 +73,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
 
 /** Recovers the drives of dead engines, including drives that were removed from the site's configuration. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  // ids of drives to skip until the next call, because the recovery of these drives might have failed
+  // ids of the drives that this call has tried to recover, whether or not the recovery succeeded
   const done: number[] = [];
   while (!options.stop.aborted) {
     const driveId = await useDrive(ctx, options, { except: done }, async () => {});
@@ -195,8 +195,8 @@ function followVolume(volume: MountedVolume, follow: Follow): MountedVolume {
 }
 
 /**
- * Applies the time limit to each chunk separately. The time that the caller spends on processing a chunk does not
- * count.
+ * Applies the time limit to each chunk separately. The time that the caller spends on processing a chunk does not count
+ * toward the limit.
  */
 async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();
@@ -211,7 +211,7 @@ async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow):
       yield value;
     }
   } catch (error) {
-    isOver = true; // after an error or a hung call, do not call `return`
+    isOver = true; // do not call the iterator's `return` after an error or a hung call
     throw error;
   } finally {
     if (!isOver) await follow('read', async () => await iterator.return?.());

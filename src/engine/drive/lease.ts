@@ -19,7 +19,7 @@ export interface HeldLease extends Lease {
   signal: AbortSignal;
   /** @throws Error if the lease is lost, or might have expired while the process was stalled */
   confirm(): void;
-  /** Stops the renewal before the drive is released. Can be called more than once. */
+  /** Stops the renewal before the drive is released. Further calls of this function have no effect. */
   endRenewal(): void;
   giveUp(): void;
   calls: CallWatch;
@@ -33,7 +33,7 @@ interface HoldOptions {
   leaseSeconds: number;
   /** Time, by the monotonic clock, just before the drive was claimed. */
   claimedAt: number;
-  /** Aborts all work on the drive, but not the renewal. */
+  /** Signal whose abort stops all work on the drive, but not the renewal of the lease. */
   stop: AbortSignal;
   held: Set<number>;
   calls: CallWatch;
@@ -75,7 +75,7 @@ const RETRY_PART = 1 / 16;
 /** If a timer fires more than this many milliseconds late, the process was stalled. */
 const STALL_MS = 1000;
 
-/** Age in milliseconds at which a measurement's weight in the average read rate has halved. */
+/** Half-life, in milliseconds, of a measurement's weight in the average read rate. */
 const HALF_LIFE_MS = 10_000;
 
 class ReadRate {
@@ -105,8 +105,8 @@ export class Renewal {
   private readonly onEnd: () => void;
   private readonly abort = new AbortController();
   /**
-   * Time, by the monotonic clock, at which this process considers the lease expired; never later than the lease's
-   * expiry in the database. The monotonic clock keeps running while the process is stopped.
+   * Time, by the monotonic clock, at which this process considers the lease expired. The lease never expires earlier in
+   * the database. The monotonic clock keeps running while the process is stopped.
    */
   private validUntil = 0;
   private expiry: NodeJS.Timeout | undefined;
@@ -224,12 +224,13 @@ export class Confirmations {
   }
 
   /**
-   * Confirms the lease before a partial file is opened. The caller must await each call before the next call.
+   * Confirms the lease before a partial file is opened. The caller must not call this function again before the
+   * returned promise settles.
    * @throws NotHeldError
    */
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
-      this.openings = 0; // if the query below fails, no partial files can be opened
+      this.openings = 0; // allow no partial files to be opened until the query below has confirmed the lease
       const startedAt = performance.now();
       await this.confirmDisks();
       if (!(await isHeld(this.ctx, this.lease))) {

@@ -14,8 +14,8 @@ export interface LeaseOptions {
   stop: AbortSignal;
   abort: AbortSignal;
   /**
-   * Signal that ends the wait for aborted work. A call that is still running when this signal aborts is considered
-   * hung.
+   * Signal after which the engine no longer waits for aborted work. A call that is still running when this signal
+   * aborts is considered hung.
    */
   leave: AbortSignal;
   disks: FailingDisks;
@@ -35,8 +35,8 @@ export interface DriveOptions extends LeaseOptions {
    */
   idleMs: number;
   /**
-   * Milliseconds for which this host does not claim a drive that it could not use. During this time, another host can
-   * claim the drive.
+   * Milliseconds for which this host does not claim a drive that it could not use, so that another host can claim the
+   * drive.
    */
   unusablePauseMs: number;
   /** Interval in milliseconds at which an idle drive looks for tape copies to verify. */
@@ -57,8 +57,8 @@ export class RunningRecalls {
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
     const batch: BatchAbort = { abort: new AbortController(), remaining: fileIds.length };
-    // use one listener for the whole batch, because a combined signal for each file would cost more than reading a
-    // small file
+    // use one listener for the whole batch, because creating a combined abort signal for each file would take longer
+    // than reading a small file
     const abortAll = () => {
       batch.abort.abort(outer.reason);
       for (const abort of aborts) abort.abort(outer.reason);

@@ -21,8 +21,8 @@ import {
 export class UnseenError extends Error {}
 
 /**
- * Errors that the tape caused, not the restore disk. If such an error makes a recall fail permanently, the file's other
- * tape copy is read.
+ * Errors that the tape caused, not the restore disk. If a tape error makes a recall fail permanently, Tapegate reads
+ * the file's other tape copy.
  */
 const tapeErrors = new WeakSet<object>();
 
@@ -37,7 +37,7 @@ function isTapeFault(thrown: unknown): boolean {
 
 /**
  * Logs a failed recall.
- * @returns its outcome: a retry after a pause, or a permanent failure
+ * @returns the recall's outcome: a retry after a pause, or a permanent failure
  */
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
@@ -93,7 +93,7 @@ export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError
 
 /**
  * Logs a postponed recall.
- * @returns its outcome, with the time of the next try
+ * @returns the recall's outcome, with the time of the next try
  */
 export function toPostponed(
   ctx: Context,

@@ -81,10 +81,7 @@ export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;
 
-/**
- * Returns the plan for a mounted volume. The maximum time for which the volume stays mounted is measured from this
- * call.
- */
+/** Returns the plan for a mounted volume. The volume's maximum mount time begins with this call. */
 export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: WaitingVolume): AnyPlan {
   const since = secondsOf(ctx.now());
   let sweep: Sweep | undefined;

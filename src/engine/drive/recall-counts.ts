@@ -6,7 +6,7 @@ import type { RecallOutcome } from '../../domain/recalls/ends.js';
 
 type Ended = RecallOutcome['kind'] | 'superseded';
 
-/** The possible outcomes of a recall. The value is true if recalls with this outcome have an error class. */
+/** The possible outcomes of a recall. An outcome's value is true if recalls with this outcome have an error class. */
 const OUTCOMES: Record<Ended, boolean> = {
   restored: false,
   existing: false,

@@ -39,7 +39,7 @@ import { PostponedError } from './retry.js';
 
 export interface Batch {
   recalls: readonly RunningRecall[];
-  /** Time, by the monotonic clock, at which the batch began, before disks were assigned to its files. */
+  /** Time, by the monotonic clock, just before disks were assigned to the batch's files. */
   since: number;
   traces?: ReadonlyMap<bigint, string> | undefined;
   /** One abort signal for each recall. A recall's signal aborts when the recall or all work on the drive must stop. */
@@ -50,7 +50,7 @@ export interface Batch {
 
 interface BatchWork {
   batch: Batch;
-  /** Receives the outcomes of recalls, in one or several calls. Must not block. */
+  /** Callback that receives the outcomes of recalls, in one or several calls. The callback must not block. */
   report: (outcomes: RecallOutcome[]) => void;
   /** Limits the number of bytes that the drive has read but not yet written to disk. */
   budget: Budget;
@@ -61,8 +61,8 @@ interface BatchWork {
 }
 
 /**
- * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal aborts, its outcome is
- * `returned`.
+ * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal aborts, the recall gets the
+ * outcome `returned`.
  *
  * The returned promise settles when all files are read. The caller must await `written`, which settles when all
  * outcomes are reported, and rejects if some recalls have no outcome. If an error makes the volume unreadable
@@ -110,7 +110,7 @@ class BatchRun {
     this.remains = new Remains(lease, { disks: work.disks, directories: this.directories });
     this.timer = setInterval(() => {
       this.reportNext();
-      this.reporting.catch(() => {}); // `finish` throws the error of a failed report
+      this.reporting.catch(() => {}); // ignore the error here, because `finish` throws it
     }, REPORT_MS);
   }
 
@@ -187,7 +187,7 @@ class BatchRun {
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
     if (error instanceof UnavailableError) return toReturned(recall);
-    // the library stages the file again, so that the drive can read other files meanwhile
+    // the library must stage the file again, and the drive can read other files in the meantime
     if (error instanceof NotReadyError && recall.attempts === 0) return toNotReady(recall, error);
     if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
     if (error instanceof VolumeError) {
@@ -221,7 +221,10 @@ class BatchRun {
     });
   }
 
-  /** Waits until the last copy is in place and reported. Closes the open directories, even after an error. */
+  /**
+   * Waits until the last copy is in place and its outcome is reported. Closes the open directories, even after an
+   * error.
+   */
   async finish(): Promise<void> {
     try {
       await Promise.all(this.finishing);
@@ -326,7 +329,7 @@ class RecalledCopy {
 
   /**
    * Records the copy's inode and mtime, and confirms the lease. An engine that stalls after this step cannot put the
-   * copy in place, because the drive's next engine removes the partial file.
+   * copy in place, because the engine that claims the drive next removes the partial file.
    */
   private async confirm({ ino, mtimeNs }: Identity): Promise<void> {
     await this.work.confirmations.confirmPlacing({ fileId: this.recall.fileId, ino, mtimeNs });
