@@ -9,7 +9,7 @@ import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {
-  /** Whether work runs only for libraries with drives, or only for staging libraries. Default: for all libraries. */
+  /** The type of libraries for which work runs: libraries with drives, or staging libraries. Default: all libraries. */
   contract?: Library['contract'];
   /** Returns a key computed from the library's settings. When the key changes, the library's work is restarted. */
   keyOf: (library: Library) => string;
@@ -28,7 +28,10 @@ export class FollowedLibraries {
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
   /** All running work, including unfinished work for libraries that were changed or removed. */
   private readonly works = new Set<Promise<unknown>>();
-  /** Settings of unsupported libraries, by library id. They are stored to log each unsupported library only once. */
+  /**
+   * Settings of unsupported libraries, by library id. The settings are stored so that each unsupported library is
+   * logged only once.
+   */
   private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context, options: FollowOptions) {
@@ -64,7 +67,8 @@ export class FollowedLibraries {
       .work(library, stop)
       .catch((error: unknown) => {
         logFailure(this.ctx.log, error, `library ${name}`);
-        if (this.present.get(id) === own) this.present.delete(id); // the next periodic call starts the work again
+        // the next periodic call starts the library's work again
+        if (this.present.get(id) === own) this.present.delete(id);
       })
       .finally(() => this.works.delete(work));
     this.works.add(work);

@@ -71,7 +71,7 @@ export interface EngineOptions {
   library?: DriveRange;
   /** Environment variables to which library settings can refer by name. */
   env?: Site['env'];
-  /** Called after a hung disk or tape call has blocked a thread, and the failure has been recorded. */
+  /** Called after a disk or tape call has hung and the failure has been recorded. */
   onHang?: () => void;
   /** The engine's id, which all of its processes share. Default: a new id. */
   engineId?: string;
@@ -82,8 +82,8 @@ export interface EngineOptions {
   /** Milliseconds between polls by an idle drive, and between runs of the job `abandon`. */
   idleMs?: number;
   /**
-   * Milliseconds before this engine retries an unusable drive or library. Meanwhile, another host can claim the drive
-   * or library.
+   * Milliseconds before this engine retries an unusable drive or library, so that another host can claim the drive or
+   * library first.
    */
   unusablePauseMs?: number;
   /** Milliseconds between an idle drive's searches for tape copies to verify. */
@@ -105,8 +105,8 @@ const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * Milliseconds before this engine retries an unusable drive or library. Longer than the engines' poll interval
- * (`IDLE_MS`), so that another host can claim the drive or library first.
+ * Milliseconds before this engine retries an unusable drive or library. This pause is longer than the engines' poll
+ * interval (`IDLE_MS`), so that another host can claim the drive or library first.
  */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
@@ -263,7 +263,10 @@ function createWorkSignals(): WorkSignals {
   };
 }
 
-/** Detects hung file-system calls of jobs. Suspends the disk of a hung call, so that no other process uses the disk. */
+/**
+ * Detects file-system calls that hang in periodic jobs. Suspends the disk of a hung call, so that no other process uses
+ * the disk.
+ */
 function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   return new CallWatch(limitsOf(ctx), ({ target, message }) => {
     if (target.kind !== 'disk') return;
@@ -282,7 +285,7 @@ function listen(
   { crews: driveGroups, disks }: { crews: DriveGroups; disks: FailingDisks },
 ): () => void {
   const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onNotify(table, () => signal.notify()));
-  // signal the jobs, because after a suspension or resumption, new work might exist, or running work might have to stop
+  // signal the jobs after a suspension or resumption, because jobs might have to start or stop work
   for (const signal of [workSignals.recall, workSignals.event, workSignals.room])
     ends.push(ctx.events.onNotify('suspension', () => signal.notify()));
   ends.push(

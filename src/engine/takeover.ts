@@ -21,7 +21,10 @@ export interface TakeoverPlan {
   /** Reason why this Tapegate is fenced; null if it is not fenced. */
   reason: string | null;
   directories: TakenDirectory[];
-  /** Set if the database was restored from a dump without `tapegate restore --as-of`. */
+  /**
+   * The dump from which the database was restored without `tapegate restore --as-of`; undefined if there is no such
+   * dump.
+   */
   dump: UnsettledDump | undefined;
   /** Number of waiting emails and webhook messages, which are sent after the takeover. */
   waiting: { emails: number; messages: number };
@@ -35,10 +38,7 @@ export interface TakenDirectory extends OwnedDirectory {
 }
 
 const ANSWER_MS = 10_000;
-/**
- * Milliseconds to wait after writing an owner record. During this time, a former owner might still overwrite the
- * record.
- */
+/** Milliseconds to wait after writing an owner record, because the former owner might still overwrite the record. */
 const SETTLE_MS = 6000;
 const TRIES = 5;
 
@@ -71,7 +71,7 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 /**
  * Writes this database's identity to the owner record of each restore disk and library. If another Tapegate has the
  * same identity, first gives this database a new identity. The takeover can be killed at any point and repeated,
- * because engines stay stopped until it ends.
+ * because engines stay stopped until the takeover ends.
  * @param skipsMissing whether to skip unavailable directories, for example directories on other hosts
  * @returns the directories that were taken over, and the reasons why other directories were skipped
  * @throws Error if a directory cannot be taken over

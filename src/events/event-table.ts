@@ -39,7 +39,7 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
-  /** Id of a request. If set, reads only the progress events of this request, through an index. */
+  /** Id of a request. If set, only the progress events of this request are read, through an index. */
   requestId?: number;
 }
 
@@ -88,7 +88,8 @@ export class EventTable {
         filter.requestId === undefined
           ? await this.readNext(last, filter.condition)
           : await this.readOfRequest(filter.requestId, last);
-      // check after reading the page, because a job marks events as pruned before deleting them
+      // check for pruned events after reading the page, because a job marks events as pruned before it deletes the
+      // events
       await this.checkKept(last);
       if (!page) return;
       last = page.upTo;
@@ -217,8 +218,8 @@ export class EventNumbers {
 }
 
 /**
- * Database reads that several readers share. A read serves only readers that asked before the read began, because later
- * readers must see newer rows.
+ * Database reads that several readers share. A shared read serves only readers that requested it before it began,
+ * because later readers must see newer rows.
  */
 export class SharedReads {
   private readonly waiting = new Map<string, Promise<unknown>>();

@@ -1,6 +1,7 @@
 /**
- * Writes events in the last statements of the transaction that changes the files and requests. By then, the transaction
- * has locked the changed rows. Transactions that change the same rows therefore get event numbers in commit order.
+ * Writes events in the last statements of the transaction that changes the files and requests. When the events are
+ * written, the transaction has already locked the changed rows. Transactions that change the same rows therefore get
+ * event numbers in commit order.
  */
 import { prepared } from '../db/prepared.js';
 import { sql } from '../db/sql.js';

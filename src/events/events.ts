@@ -1,8 +1,8 @@
 /**
  * A process's event feed. Reads each new row of the append-only event table only once, for all readers together. NOTIFY
  * only wakes the feed, and does not transmit events. Transactions that write events do not wait for locks, because
- * events get their numbers only after the commit (event-table.ts). A reader that resumes after an event number does not
- * miss any events.
+ * events get their numbers only after the commit (event-table.ts). A reader that reconnects with the number of its last
+ * event does not miss any events.
  */
 import { EventEmitter } from 'node:events';
 import { setImmediate as nextTurn } from 'node:timers/promises';

@@ -13,13 +13,14 @@ import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
 /**
- * Milliseconds for which removals can continue after the lease ends. The time is limited, because the database might
- * hang.
+ * Milliseconds for which removals can continue after the lease ends. A limit is needed because a removal might wait for
+ * an unresponsive database.
  */
 const LEASE_MARGIN_MS = 1000;
 
 /**
- * After the lease is lost: milliseconds for which failed removals are retried, and milliseconds between two retries.
+ * After the lease is lost, failed removals are retried for `CLEANUP_MS` milliseconds, with pauses of
+ * `CLEANUP_PAUSE_MS`.
  */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
@@ -92,7 +93,7 @@ async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });
     await sleep(LEASE_MARGIN_MS, undefined, { signal: done });
   } catch {
-    // the wait ends when `done` aborts
+    // ignore the error, because an abort of `done` only ends the wait
   }
   return false;
 }

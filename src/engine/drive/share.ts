@@ -1,8 +1,7 @@
 /**
  * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests a
- * drive through the database. A process with more drives than its fair share releases a drive while no volume is
- * mounted in the drive. For a few seconds after the release, only processes that requested a drive can claim the
- * released drive.
+ * drive through the database. A process with more drives than its fair share releases a drive in which no volume is
+ * mounted. For a few seconds after the release, only processes that requested a drive can claim the released drive.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -29,8 +28,8 @@ const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
 
 /**
- * Minimum time in milliseconds between the releases of two drives. During this time, other engines can claim the first
- * drive.
+ * Minimum milliseconds between the releases of two drives, so that another engine can first claim the drive that was
+ * released first.
  */
 const RELEASE_INTERVAL_MS = 1000;
 
@@ -101,7 +100,7 @@ export class DriveShare {
 
   /** Deletes this process's database record after all drives are released. Never rejects. */
   async leave(): Promise<void> {
-    await this.writing; // wait for a pending write, because it could recreate the record
+    await this.writing; // wait for a pending write, because a write after the deletion would recreate the record
     await deleteEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
@@ -124,7 +123,7 @@ export class DriveShare {
 
   /** Writes drive requests one after another, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
-    // set the time before the write, so that the process's other drives do not write the same request
+    // set `requestedAt` before the write, so that the process's other drives do not write the same request
     this.requestedAt = performance.now();
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),

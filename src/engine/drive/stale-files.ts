@@ -11,7 +11,7 @@ import type { HeldLease } from './lease.js';
 /**
  * Recovers recalls that earlier engines left running on the drive. First removes the recalls' partial files, so that a
  * stalled engine can no longer put copies in place. Then requeues the recalls. Keeps a copy that was put in place but
- * not reported.
+ * not recorded in the database.
  */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
   const stale = await readStaleFiles(ctx, lease);
@@ -24,8 +24,8 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 }
 
 /**
- * Requeues all stale recalls in one transaction. If the transaction fails, requeues each recall separately, so that one
- * bad recall does not delay the drive.
+ * Requeues all stale recalls in one transaction. If the transaction fails, requeues each recall separately, so that a
+ * recall that cannot be requeued does not block the other recalls.
  * @returns the number of recalls that could not be requeued
  */
 async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile[]): Promise<number> {

@@ -44,7 +44,10 @@ class OutcomeWriter {
     this.volume = volume;
   }
 
-  /** Settles when all queued writes have ended, and rejects with the error from the first failed write. */
+  /**
+   * Promise that settles when all queued writes have ended. The promise rejects with the error from the first failed
+   * write.
+   */
   get written(): Promise<unknown> {
     return this.last;
   }
@@ -52,7 +55,7 @@ class OutcomeWriter {
   /**
    * Queues the outcomes of recalls to be written.
    * @param judge function that receives the written outcomes and returns the reason to suspend the volume, if any. If
-   *   an import has changed a file, `judge` receives the outcome `returned`
+   *   an import has changed a file, `judge` receives the outcome `returned` for this file
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -74,7 +77,7 @@ class OutcomeWriter {
 
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
-    this.last.catch(() => {}); // `written` rejects with the error from a failed write
+    this.last.catch(() => {}); // ignore the error here, because `written` rejects with it
   }
 }
 
@@ -116,7 +119,7 @@ export class BatchReader {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.hasNext())) {
-      // also charge the batch's users for the time taken to start the batch, but not for planning
+      // charge the batch's users for the time to start and read the batch, but not for the time to plan it
       const startedAt = performance.now();
       const batch = await this.takeNext();
       if (batch.recalls.length === 0) {
@@ -161,8 +164,8 @@ export class BatchReader {
   }
 
   /**
-   * Requeues the recalls of a batch that was started but not read. Otherwise, no drive would read these files, because
-   * drives skip RUNNING recalls.
+   * Requeues the recalls of a batch that was started but not read. If these recalls stayed RUNNING, no drive would read
+   * their files.
    */
   async giveBackAhead(): Promise<void> {
     const batch = await this.takeAhead();
@@ -180,12 +183,12 @@ export class BatchReader {
 
   /**
    * Returns the next batch, and starts the following batch unless the plan must be renewed. If no recall could start,
-   * the returned batch is empty, and the caller must end it.
+   * the returned batch is empty, and the caller must end the batch.
    */
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
     this.ahead = this.plan.isDue ? undefined : this.start();
-    this.ahead?.catch(() => {}); // the error is thrown later, when this batch is taken
+    this.ahead?.catch(() => {}); // ignore the error here, because it is thrown when this batch is taken
     if (batch.recalls.length > 0) this.hasStarted = true;
     return batch;
   }
@@ -196,8 +199,8 @@ export class BatchReader {
   }
 
   /**
-   * Takes the batch that was started in advance. The caller must await the batch only after this call, so that the
-   * batch's error is thrown only once.
+   * Takes the batch that was started in advance. Each batch can be taken only once, so that the error of a failed start
+   * is thrown only once.
    */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
@@ -244,7 +247,8 @@ export class BatchReader {
       await unmount?.();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // await the writes last, because the code that requeues recalls also queues writes
+      // await the database writes last, because requeueing the recalls queues further writes
+      await this.outcomes.written;
     }
   }
 }

@@ -22,7 +22,7 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 const PAGE = 100;
 
 /**
- * Verifies the tape copies on one volume that were never verified. Stops after the current copy if a recall is waiting.
+ * Verifies a volume's tape copies that were never verified. Stops after the current copy if a recall is waiting.
  * @param how.failures counter of failed mounts, which are not recorded as tape copy errors
  * @returns false if a recall needs the drive, or if no tape copies remain to verify
  * @throws DriveError, LibraryError

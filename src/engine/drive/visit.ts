@@ -90,7 +90,7 @@ class Visit {
       await this.readBatch(this.mounted, batch, (ended) => outcomes.report(ended, judge));
     } catch (error) {
       const isMountFailure = this.mounted === undefined;
-      // a failed mount is not the file's fault, and does not count as a try
+      // a failed mount does not count as a try, because the file did not cause the failure
       if (isMountFailure) outcomes.report(batch.recalls.map(toReturned));
       else this.reader.giveUp(batch, error, (ended) => outcomes.report(ended));
       batch.end();
@@ -105,7 +105,8 @@ class Visit {
   ): Promise<void> {
     const { failure, written } = await this.reader.read(batch, mounted, report);
     if (failure) {
-      // requeue the batch's recalls before recording the failure, because the failure postpones only queued recalls
+      // requeue the batch's recalls before recording the failure, because a recorded failure postpones only queued
+      // recalls
       await written;
       return await this.recordFailure(failure);
     }

@@ -11,13 +11,13 @@ export interface Job {
   /** Maximum pause between two runs, and the pause after a failed run, in milliseconds. */
   everyMs: number;
   /**
-   * Whether the job deletes data or ends requests because of their age. Such a job is skipped while the database
-   * server's clock is implausible.
+   * Whether the job deletes data or ends requests because of their age. Jobs with this option are skipped while the
+   * database server's clock is implausible.
    */
   isByTime?: boolean;
   /**
-   * Pause between two runs, as a multiple of the run time. Set only for an expensive job that finds no work after most
-   * signals.
+   * Pause between two runs, as a multiple of the run time. The factor is set only for expensive jobs that find no work
+   * after most signals.
    */
   pauseFactor?: number;
   run: () => Promise<unknown>;

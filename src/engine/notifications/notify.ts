@@ -41,8 +41,8 @@ export interface MailSignals {
 
 /**
  * Sends all due emails, one after another.
- * @param transport connection to the mail server. If undefined, emails are logged instead of sent, or stay queued if
- *   another engine has had a mail server in the last 7 days
+ * @param transport connection to the mail server. If there is no connection, emails are logged instead of sent.
+ *   However, emails stay queued if another engine has had a mail server in the last 7 days
  * @returns the number of emails that this call sent, logged or tried to send
  */
 export async function sendMail(

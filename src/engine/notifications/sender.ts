@@ -49,7 +49,7 @@ export class WebhookSender {
     this.userAgent = `Tapegate/${version}`;
   }
 
-  /** Starts to send due messages. Does not wait until they are sent. */
+  /** Starts to send due messages, and does not wait until the messages are sent. */
   async run(): Promise<void> {
     while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
       const message = await this.claim();
@@ -192,8 +192,8 @@ const resolveAll = (host: string): Promise<LookupAddress[]> =>
   new Promise((done, fail) => lookUp(host, { all: true }, (error, found) => (error ? fail(error) : done(found))));
 
 /**
- * Resolves a host name only once, and connects only to allowed addresses among the results. This prevents DNS
- * rebinding.
+ * Resolves a host name only once, to prevent DNS rebinding, and connects only to those resolved addresses that are
+ * allowed.
  */
 function guardLookup(
   host: string,

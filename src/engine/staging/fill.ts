@@ -1,8 +1,8 @@
 /**
  * Chooses the next files to request from a staging library, in fair-share order and volume by volume. Stops when the
  * library's depth (its maximum number of staged files) is reached, or the restore area is full. Files that are already
- * requested from the library count toward their users' shares. Otherwise, a user with a long queue could use the
- * library's whole depth.
+ * requested from the library count toward their users' shares. If requested files did not count, a user with a long
+ * queue could use the library's whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -37,8 +37,8 @@ const SLICE_FRACTION = 10;
 const MAX_SLICES = 50;
 
 /**
- * Maximum fraction of the library's depth (files and bytes in outstanding stage requests) at which a run requests more
- * files. Above this fraction, the run waits for more room, so that its next stage request is larger.
+ * Fraction of the library's depth (maximum number of staged files) above which a run requests no files. The run then
+ * waits for more room, so that its next stage request is larger.
  */
 const FULL_FRACTION = 0.9;
 

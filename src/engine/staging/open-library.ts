@@ -12,7 +12,7 @@ export interface OpenStagingLibrary {
   library: StagingLibrary;
   /**
    * Maximum number and total size of the files that are requested from the library but not yet read. If `bytes` is
-   * null, only the restore area limits the bytes.
+   * null, only the restore area limits the total size.
    */
   depth: { files: number; bytes: bigint | null };
 }

@@ -51,7 +51,8 @@ export function readStaged(staging: OpenStagingLibrary): DriveWork {
 
 /**
  * Reads staged files until no recall can start, the library is unreadable, or the drive must stop.
- * @throws database errors. The engine that next claims the drive then recovers recalls that are still RUNNING
+ * @throws database errors. After such an error, the engine that next claims the drive recovers recalls that are still
+ *   RUNNING
  */
 async function readReadyFiles(
   ctx: Context,
@@ -68,7 +69,7 @@ async function readReadyFiles(
   }
 }
 
-/** Milliseconds after which a read plan is renewed. By then, more files might be staged. */
+/** Milliseconds after which a read plan is renewed, because more files might be staged by then. */
 const RENEW_MS = 2000;
 
 const PLANNED_FILES = 1000;
@@ -92,7 +93,7 @@ class ReadingVisit {
     this.ctx = ctx;
     this.staging = staging;
     this.lease = lease;
-    // while reads fail, read in random order, to find a readable file sooner
+    // after failed reads, read files in random order, to find a readable file sooner
     const plan = new ReadPlan(RENEW_MS, async () => {
       const shares = await readShares(ctx);
       return await readReady(ctx, { libraryId: staging.id, shares, isShuffled, limit: PLANNED_FILES });
@@ -165,7 +166,7 @@ class ReadingVisit {
 /**
  * Verifies one tape copy.
  * @returns whether there was a tape copy to verify
- * @throws LibraryError if the library is unreadable; the tape copy then counts as unverified
+ * @throws LibraryError if the library is unreadable; the tape copy then stays unverified
  */
 async function readBackNext(
   ctx: Context,
@@ -182,7 +183,7 @@ async function readBackNext(
     await readChecked(source, expected, { signal, describe: describeMismatch });
   } catch (thrown) {
     const isUnready = thrown instanceof NotReadyError;
-    if (isUnready && tries === 0) return true; // the library stages the file again
+    if (isUnready && tries === 0) return true; // the library stages the file again before the next try
     const error = isUnready ? new TapeError('TRANSIENT', thrown.message, { cause: thrown }) : thrown;
     if (signal.aborted || error instanceof LibraryError || isExhausted(error)) {
       await leaveReadBack(ctx, staging.id, copy);

@@ -30,7 +30,7 @@ const MIN_BYTES = 64 * 1024;
 
 /**
  * A library might report a file as staged although the file cannot be read yet. The engine stages such a file again up
- * to `MAX_RETURNS` times. After that, each such report counts as a failed attempt to recall the file.
+ * to `MAX_RETURNS` times. Each further wrong report counts as a failed attempt to recall the file.
  */
 const MAX_RETURNS = 5;
 
@@ -97,7 +97,7 @@ export class StagedSource implements MountedVolume {
           from += BigInt(chunk.length);
           yield chunk;
         }
-        // the file seems to end early: the connection might have been closed
+        // if the data ends before the file does, the connection might have been closed
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
@@ -184,8 +184,8 @@ export class UndeliveredFiles {
   }
 
   /**
-   * The error that causes a pause of the library; undefined if no pause is needed. If the library did not deliver any
-   * file, a single error causes a pause.
+   * The error for which the library must be paused; undefined if no pause is needed. If the library has not delivered
+   * any file, a single error is enough for a pause.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

@@ -41,23 +41,23 @@ interface StagerOptions {
    */
   idleMs: number;
   /**
-   * Milliseconds before this engine retries a library whose error an operator must fix. During this time, another
-   * engine can claim the library.
+   * Milliseconds before this engine retries a library whose error an operator must fix, so that another engine can
+   * claim the library.
    */
   unusablePauseMs: number;
   measure: MeasureDisks;
 }
 
 /**
- * Pause between two runs, as a multiple of the duration of the first. Limits the load if signals arrive in quick
- * succession.
+ * Pause between two runs, as a multiple of the duration of the first run. The pause limits the load if signals arrive
+ * in quick succession.
  */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
 /** Seconds for which a file counts as staged if the library does not report an expiry time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
-/** Repeatedly claims the lease of the library and runs the library's stager, until `stop` aborts. */
+/** Repeatedly claims the library's lease and runs the library's stager, until `stop` aborts. */
 export async function runStager(ctx: Context, staging: OpenStagingLibrary, options: StagerOptions): Promise<void> {
   const { stop, engineId, leaseSeconds, idleMs, unusablePauseMs: leftMs } = options;
   while (!stop.aborted) {
@@ -116,7 +116,7 @@ class Stager {
 
   /**
    * Runs the stager until the lease is lost, the engine stops, or a library error occurs that an operator must fix.
-   * @returns whether such an error occurred
+   * @returns whether a library error occurred that an operator must fix
    */
   async run(): Promise<boolean> {
     const { signals, idleMs } = this.options;
@@ -165,7 +165,7 @@ class Stager {
     const steps = [
       () => releaseDue(ctx, staging, make),
       async () => {
-        if (mode !== null) return; // while the library is draining, only already requested files are polled
+        if (mode !== null) return; // do not request further files while the library is draining
         await fillDepth(ctx, this.lease, { library: staging, measure: this.options.measure });
         await stageIntended(ctx, staging, make);
       },

@@ -78,12 +78,14 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
   }
 }
 
-/** Maximum length of a stage request's id. A library might combine several requests' ids into one id. */
+/**
+ * Maximum length of a stage request's id. A library might return a long id that combines the ids of several requests.
+ */
 const MAX_ID_CHARACTERS = 64 * 1024;
 
 /**
- * Rejects stage request ids that the database cannot store. Otherwise, each run would request the same files again and
- * fail.
+ * Rejects stage request ids that the database cannot store. If such an id were accepted, each run would request the
+ * same files again and fail.
  */
 function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, answer: A): A {
   const { id } = answer;
@@ -100,7 +102,7 @@ export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: M
   const due = await readToPoll(ctx, id, library.limits.poll * LIMITS.perRun);
   await forEachDemand(groupDemands(due, library.limits.poll), async (rows) => {
     const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
-      // without a later poll time, this stage request would always be polled first
+      // postpone the next poll, because this stage request would otherwise always be polled first
       if (isOfDemand(error)) await recordWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
       throw error;
     });
@@ -188,8 +190,8 @@ function timeOfDate(date: Date | null): string | null {
 }
 
 /**
- * Returns the time until which a file is readable. Returns null for a past time, because the file would otherwise be
- * requested again and again.
+ * Returns the time until which a file is readable. Returns null if this time has passed, because the file would
+ * otherwise be requested again and again.
  */
 function untilOf(date: Date | null, now: string): string | null {
   const until = timeOfDate(date);
@@ -197,8 +199,8 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently if the library has lost the file's stage requests `times` times, and at least `seconds`
- * seconds have passed since the first of these requests.
+ * A file fails permanently after the library has lost its stage requests `times` times. At least `seconds` seconds must
+ * have passed since the first of these stage requests.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 

@@ -48,7 +48,7 @@ const NONE: Quotas = new Set<string>();
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
   const { name, way, isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
-  // drop groups that the database cannot store, because no quota, rule or role can name them
+  // drop groups that the database cannot store, because no quota, rule or role can name such groups
   const groups = (identity.groups ?? []).filter(isStorable);
   const rights = await readRights(ctx, name, groups);
   const own = roles.has('user') ? rights : { uses: [], manages: [] };

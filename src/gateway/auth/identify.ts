@@ -22,10 +22,10 @@ export function callerOf(req: IncomingMessage): Caller {
 }
 
 export interface Identifier {
-  /** Authenticates each request. Must run before handlers that need the caller. @throws HttpError 401 */
+  /** Authenticates each request. This handler must run before handlers that need the caller. @throws HttpError 401 */
   handler: RequestHandler;
   close(): void;
-  /** Writes the pending counts of anonymous requests to the database. Call after the last response. */
+  /** Writes the pending counts of anonymous requests to the database. Call this function after the last response. */
   finish(): Promise<void>;
 }
 
@@ -86,7 +86,10 @@ function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpErro
   ctx.refusals.record(caller, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
-/** Rejects unauthenticated requests from a proxy, because all clients of a proxy on this host would seem local. */
+/**
+ * Rejects unauthenticated requests from a proxy, because all clients of a proxy on this host would seem to be on this
+ * host.
+ */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;

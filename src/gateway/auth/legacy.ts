@@ -1,4 +1,7 @@
-/** Identifies callers without credentials, such as old scripts. A site can open some endpoints to these callers. */
+/**
+ * Identifies callers without credentials, such as old scripts. A site can open some endpoints to callers without
+ * credentials.
+ */
 import type { Request, Response } from 'express';
 import { type Endpoint, endpoints } from '../../config/setting-values.js';
 import type { Caller } from '../../core/caller.js';

@@ -24,7 +24,10 @@ import { checkName, checkNoIssuers, type Identity, nameOfIssuer, Recent } from '
 import { invalidToken } from './credentials.js';
 import { rolesOf } from './proxy.js';
 
-/** Accepted signature algorithms. All are asymmetric, because Tapegate does not accept shared secrets. */
+/**
+ * Accepted signature algorithms. All accepted algorithms are asymmetric, because Tapegate does not accept shared
+ * secrets.
+ */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -174,7 +177,7 @@ const CLAIM_PROBLEMS: Record<string, string> = {
   nbf: 'the token is not yet valid (nbf)',
 };
 
-/** The message does not contain any part of the token. */
+/** Returns an error message that does not contain any part of the token. */
 function describeProblem(error: unknown): string {
   const fallback = 'the token is not valid';
   if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_PROBLEMS[error.claim] ?? fallback;
@@ -187,8 +190,8 @@ const ANSWER_MS = 5000;
 const KEYS_MS = 600_000;
 
 /**
- * Milliseconds before an issuer's keys are reloaded again after a failed reload. Also the minimum interval between
- * reloads that are triggered by tokens with an unknown signing key.
+ * Milliseconds before an issuer's keys are reloaded again after a failed reload. This value is also the minimum
+ * interval between reloads that tokens with an unknown signing key trigger.
  */
 const PAUSE_MS = 30_000;
 

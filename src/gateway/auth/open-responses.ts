@@ -76,8 +76,8 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // a response that is not a stream finishes with the old rights; if it becomes a stream later, `isStale` ends the
-      // stream
+      // a response that is not a stream finishes with the old rights, but `isStale` ends a response that later becomes
+      // a stream
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }

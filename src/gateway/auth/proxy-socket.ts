@@ -12,7 +12,7 @@ import type { ProxySocket } from '../../config/setting-values.js';
 import { codeOf, messageOf } from '../../core/errors.js';
 
 /**
- * Listens on a Unix socket that only its owner and group can open. Replaces a socket that a killed process left.
+ * Listens on a Unix socket that only its owner and group can open. Replaces the socket of a process that was killed.
  * @throws Error with a message that contains the socket's path
  */
 export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {

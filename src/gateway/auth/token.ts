@@ -1,5 +1,6 @@
 /**
- * Identifies callers by an API token, sent as a bearer token, or as a password with the token's name as the user name.
+ * Identifies callers by an API token. A client sends the token as a bearer token, or as a password with the token's
+ * name as the user name.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Caller, Role } from '../../core/caller.js';
@@ -19,7 +20,8 @@ const UNKNOWN = 'the token is unknown, has expired or was revoked';
 const KNOWN_MS = 2000;
 
 /**
- * Maximum number of concurrent token lookups. Without this limit, invalid tokens could occupy all database connections.
+ * Maximum number of concurrent token lookups. Without this limit, lookups of invalid tokens could occupy all database
+ * connections.
  */
 const LOOKUPS = 8;
 

@@ -50,7 +50,7 @@ function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: R
   const known = new Set(own.map(hostnameOf));
   return (req) => {
     const given = req.get('host');
-    if (!given) return; // browsers always send a Host header
+    if (!given) return; // accept requests without a Host header, because browsers always send one
     const name = hostnameOf(given);
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
@@ -145,9 +145,9 @@ function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): Reques
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
- * Sets the security headers. Most responses are not pages. By default, browsers must not run scripts in a response,
- * show a response in a frame, or guess the type of a response. GraphiQL has its own policy, in
- * graphql/server/graphiql.ts. Sends HSTS only if users connect over TLS.
+ * Sets the security headers. By default, browsers must not run scripts in a response, show the response in a frame, or
+ * guess the response's type. The GraphiQL page has its own policy (graphql/server/graphiql.ts). Sends HSTS only if
+ * users connect over TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');

@@ -18,7 +18,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Paths of assets that browsers can cache forever, because the names change with the contents. */
+/** Paths of assets that browsers can cache forever, because the file names change with the contents. */
 const HASHED = /^\/assets\//;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 
@@ -44,7 +44,7 @@ export function createDashboard(config: DashboardConfig): RequestHandler {
 
 function readAssets(publicUrl: string | undefined): Map<string, Asset> {
   const assets = new Map<string, Asset>();
-  if (!existsSync(DIRECTORY)) return assets; // the dashboard has not been built
+  if (!existsSync(DIRECTORY)) return assets; // without a build, there is no dashboard to serve
   for (const name of readdirSync(DIRECTORY, { recursive: true, encoding: 'utf8' })) {
     const type = types[path.extname(name)];
     if (type === undefined) continue;

@@ -27,7 +27,10 @@ function originOf(req: IncomingMessage): Origin {
 
 export const SECRET_HEADER = 'x-tapegate-proxy-secret';
 
-/** @returns a function that records the client's address for a request. Call the function before `addressOf` */
+/**
+ * @returns a function that records the client's address for a request. The returned function must be called before
+ *   `addressOf`
+ */
 export function createAddressRecorder({
   proxies,
   proxySecret,
@@ -110,7 +113,7 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/** By default, nginx uses HTTP/1.0 and adds no forwarding header. */
+/** Evidence for an nginx proxy, which by default uses HTTP/1.0 and adds no forwarding header. */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
 /** Returns the evidence, usually a header, that a proxy forwarded the request; undefined if there is no evidence. */
