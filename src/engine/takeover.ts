@@ -33,7 +33,7 @@ export interface TakeoverPlan {
 export interface TakenDirectory extends OwnedDirectory {
   root: string;
   owner: OwnerRecord | undefined;
-  /** Reason why this host cannot take over the directory; undefined if it can. */
+  /** Reason why this host cannot take over the directory; undefined if the host can take over the directory. */
   problem: string | undefined;
 }
 

@@ -31,8 +31,7 @@ export interface ArchiveProgress {
 
 /**
  * Archives a directory tree. If a file cannot be archived, lists the file in the result and continues.
- * @throws Error if the library is missing although the catalogue contains volumes. This error occurs before any file is
- *   written
+ * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
  * @param how.onProgress callback that receives the total number of files and bytes so far
  * @param how.onSkip callback for each skipped entry: an entry that is neither a directory nor a regular file
  */
@@ -82,8 +81,8 @@ async function archiveAll(
 
 /**
  * Opens the library. Creates a missing library if the operator requests a new library (`isNew`), or if the catalogue
- * does not contain volumes. In all other cases, throws an error if the library is missing, because its file system
- * might not be mounted.
+ * does not contain volumes. In all other cases, a missing library is an error, because the library's file system might
+ * not be mounted.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {

@@ -281,7 +281,7 @@ interface WrittenFile extends Source, TapePosition {
 
 /**
  * Writes a source to tape.
- * @throws Error if the source changed while it was being read; no other file is written to the same tape position
+ * @throws Error if the source changed while it was being read; no other file is written to its tape position
  */
 async function writeSource(
   library: WritableLibrary,

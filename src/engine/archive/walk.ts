@@ -33,8 +33,8 @@ export type OnDirectory = (directory: DirectoryMode) => void;
 interface PendingDirectory {
   relative: string;
   /**
-   * Access that the parent directories grant. Parent directories are not restored, so their access rights must be
-   * applied to the restored files.
+   * Access that the parent directories grant. Parent directories of the archived tree are not restored, so their access
+   * rights must be applied to the restored files.
    */
   parentAccess: Access | undefined;
 }

@@ -98,8 +98,8 @@ async function compareStats(
 }
 
 /**
- * Returns the stats if a regular file is at a copy's path, and a description if a directory, link or other entry is at
- * the path. Returns undefined if the path is free.
+ * Returns the stats of the regular file at a copy's path. If another entry is at the path, such as a directory or link,
+ * returns a description of the entry. Returns undefined if nothing is at the path.
  */
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {

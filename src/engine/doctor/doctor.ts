@@ -1,6 +1,7 @@
 /**
  * Compares the restore disks with the database, checks counters, and repairs differences. The doctor can run at the
- * same time as engines and gateways, because each repair first locks the affected rows and checks the difference again.
+ * same time as engines and gateways. Before each repair, the doctor locks the affected rows and checks the difference
+ * again.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';

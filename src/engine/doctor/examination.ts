@@ -5,7 +5,7 @@ export interface DoctorOptions {
   repair: boolean;
   /** Whether to read each copy and compare its checksum. */
   checksums: boolean;
-  /** Whether to adopt an unrecorded file as Tapegate's copy if its bytes are the same as those of the expected copy. */
+  /** Whether to adopt an unrecorded file as Tapegate's copy if the file has the same bytes as the expected copy. */
   adopt?: boolean;
 }
 

@@ -1,7 +1,7 @@
 /**
- * Suspends failing drives, libraries and volumes. A drive that throws a DriveError, or a library that refuses to work,
- * is suspended for a while, and is then tried again. A volume is suspended after repeated mount failures or several
- * consecutive unreadable files.
+ * Suspends failing drives, libraries and volumes. A drive that throws a DriveError is suspended for a while, and is
+ * then tried again. A library that throws a PERMANENT or POLICY error is treated in the same way. A volume is suspended
+ * after repeated mount failures or several consecutive unreadable files.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
@@ -45,8 +45,8 @@ const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 const MAX_BAD_FILES = 3;
 
 /**
- * If a file failed this many times before an operator resumed the volume, the file's next failures do not count against
- * the volume.
+ * Number of failed tries before an operator resumed the volume. If a file failed this often, its further failures do
+ * not count against the volume.
  */
 const MAX_EARLIER_TRIES = 3;
 
@@ -224,7 +224,7 @@ export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: Driv
 }
 
 /**
- * Suspends a library that refuses to work, for example because this host lacks a program that the library needs. If
+ * Suspends a library that this host cannot use, for example because the host lacks a program that the library needs. If
  * another drive is reading from the library, the library is not suspended, and only this process pauses.
  */
 export async function suspendRefusing(

@@ -25,7 +25,7 @@ const RESTART_MS = 1000;
 
 /**
  * Function that reads files with a claimed drive until another engine should use the drive.
- * @returns whether the remaining work can be done only on other hosts
+ * @returns whether only other hosts can do the remaining work
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
 
@@ -130,7 +130,7 @@ async function suspendHung(ctx: Context, { target, message }: HungError): Promis
 
 /**
  * Mounts and reads volumes until another engine should use the drive.
- * @returns whether the remaining work can be done only on other hosts
+ * @returns whether only other hosts can do the remaining work
  */
 async function workDrive(
   ctx: Context,

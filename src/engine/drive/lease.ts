@@ -19,7 +19,7 @@ export interface HeldLease extends Lease {
   signal: AbortSignal;
   /** @throws Error if the lease is lost, or might have expired while the process was stalled */
   confirm(): void;
-  /** Stops the renewal before the drive is released. Further calls of this function have no effect. */
+  /** Stops the renewal before the drive is released. A second call has no effect. */
   endRenewal(): void;
   giveUp(): void;
   calls: CallWatch;
@@ -197,7 +197,7 @@ export class NotHeldError extends Error {}
 
 /**
  * Number of partial files that can be opened after each confirmation of the lease. A partial file that is opened after
- * the lease has expired does no harm, because the file is empty and does not replace another file.
+ * the lease has expired does no harm, because the file is empty and replaces no other file.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;

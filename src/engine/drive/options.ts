@@ -1,4 +1,4 @@
-/** Options for a drive: its lease, its signals, and the state that it shares with the engine's other drives. */
+/** Options for a drive: the lease, the signals, and the state that the engine's drives share. */
 import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/keeper.js';
@@ -14,8 +14,8 @@ export interface LeaseOptions {
   stop: AbortSignal;
   abort: AbortSignal;
   /**
-   * Signal after which the engine no longer waits for aborted work. A call that is still running when this signal
-   * aborts is considered hung.
+   * Signal after which the engine no longer waits for aborted work. A disk or tape call that is still running when this
+   * signal aborts is considered hung.
    */
   leave: AbortSignal;
   disks: FailingDisks;
@@ -57,8 +57,8 @@ export class RunningRecalls {
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
     const batch: BatchAbort = { abort: new AbortController(), remaining: fileIds.length };
-    // use one listener for the whole batch, because creating a combined abort signal for each file would take longer
-    // than reading a small file
+    // use one abort listener for the whole batch, because a combined signal for each file would take longer to create
+    // than a small file takes to read
     const abortAll = () => {
       batch.abort.abort(outer.reason);
       for (const abort of aborts) abort.abort(outer.reason);

@@ -2,10 +2,10 @@
  * Recalls a batch of files from a mounted volume. Reads the next file while earlier files are still being written and
  * synced.
  *
- * Each recall runs these steps in order. `open` opens a partial file in the copy's directory. `read` reads, checksums
- * and writes the file in one pass. `sync` syncs the partial file. `confirm` records the copy's inode and mtime in the
- * database, and confirms the lease. `place` puts the copy in place without replacing another file. `BatchRun.settle`
- * syncs the directory and its parents, and reports the outcome.
+ * Each recall runs the following steps in order. `open` opens a partial file in the copy's directory. `read` reads,
+ * checksums and writes the file in one pass. `sync` syncs the partial file. `confirm` records the copy's inode and
+ * mtime in the database, and confirms the lease. `place` puts the copy in place without replacing another file.
+ * `BatchRun.settle` syncs the directory and its parents, and reports the outcome.
  *
  * If the engine is killed, the recall stays RUNNING in the database. The engine that claims the drive next
  * (stale-files.ts) removes the partial file and requeues the recall.
@@ -110,7 +110,7 @@ class BatchRun {
     this.remains = new Remains(lease, { disks: work.disks, directories: this.directories });
     this.timer = setInterval(() => {
       this.reportNext();
-      this.reporting.catch(() => {}); // ignore the error here, because `finish` throws it
+      this.reporting.catch(() => {}); // ignore a failed report here, because `finish` throws the error
     }, REPORT_MS);
   }
 
@@ -215,8 +215,7 @@ class BatchRun {
     this.reporting = this.reporting.then(async () => {
       const ended = this.ended;
       this.ended = [];
-      // take the ended recalls from the list before the sync, because the sync does not cover copies that are put in
-      // place later
+      // take the ended recalls from the list before the sync, because the sync does not cover recalls that end later
       if (ended.length > 0) this.work.report(await this.settle(ended));
     });
   }
@@ -328,8 +327,8 @@ class RecalledCopy {
   }
 
   /**
-   * Records the copy's inode and mtime, and confirms the lease. An engine that stalls after this step cannot put the
-   * copy in place, because the engine that claims the drive next removes the partial file.
+   * Records the copy's inode and mtime, and confirms the lease. If this engine stalls and loses its lease, the drive's
+   * next engine removes the partial file, so that this engine cannot put the copy in place.
    */
   private async confirm({ ino, mtimeNs }: Identity): Promise<void> {
     await this.work.confirmations.confirmPlacing({ fileId: this.recall.fileId, ino, mtimeNs });
@@ -419,8 +418,8 @@ class RecalledCopy {
   }
 
   /**
-   * Reads an existing file, and returns its stats if it has the copy's bytes and the copy's users are allowed to read
-   * the file.
+   * Reads an existing file. Returns the file's stats if its bytes equal the copy's bytes and the copy's users are
+   * allowed to read the file.
    * @throws the disk's error, also if the existing file is removed during the read
    */
   private async findEqualFile(name: string, checksum: string): Promise<BigIntStats | undefined> {

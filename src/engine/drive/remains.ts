@@ -1,6 +1,6 @@
 /**
- * Cleans up after recalls that did not put a copy in place. Removes their partial files, and the empty directories that
- * were created for them.
+ * Cleans up after recalls that did not put a copy in place. Removes the recalls' partial files, and the empty
+ * directories that were created for the recalls.
  */
 
 import { once } from 'node:events';

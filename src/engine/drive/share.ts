@@ -21,21 +21,21 @@ const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
 
 /**
- * Milliseconds for which other engines have priority for a free drive. If no other engine claims the drive in this
- * time, this engine does not release another drive for `KEEP_MS`.
+ * Milliseconds for which other engines have priority for a free drive. If no other engine claims the drive within
+ * `PRIORITY_MS`, this engine does not release another drive for `KEEP_MS`.
  */
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
 
 /**
- * Minimum milliseconds between the releases of two drives, so that another engine can first claim the drive that was
- * released first.
+ * Minimum milliseconds between the releases of two drives. Between the releases, another engine can claim the first
+ * drive.
  */
 const RELEASE_INTERVAL_MS = 1000;
 
 /**
- * Milliseconds for which a process that could not use a drive does not request drives, and gives all other processes
- * priority.
+ * Milliseconds for which a process that could not use a drive gives all other processes priority and requests no
+ * drives.
  */
 const YIELD_MS = 120_000;
 

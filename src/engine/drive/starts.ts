@@ -77,7 +77,7 @@ class OutcomeWriter {
 
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
-    this.last.catch(() => {}); // ignore the error here, because `written` rejects with it
+    this.last.catch(() => {}); // ignore a failed write here, because `written` rejects with the error
   }
 }
 
@@ -188,7 +188,7 @@ export class BatchReader {
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
     this.ahead = this.plan.isDue ? undefined : this.start();
-    this.ahead?.catch(() => {}); // ignore the error here, because it is thrown when this batch is taken
+    this.ahead?.catch(() => {}); // ignore a failed start here, because the error is thrown when this batch is taken
     if (batch.recalls.length > 0) this.hasStarted = true;
     return batch;
   }

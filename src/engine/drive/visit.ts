@@ -1,6 +1,6 @@
 /**
- * A drive's visit to one volume: the drive mounts the volume, reads it in batches until other volumes are due, and
- * unmounts it.
+ * A drive's visit to one volume. The drive mounts the volume, reads its files in batches until other volumes are due,
+ * and unmounts the volume.
  */
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';

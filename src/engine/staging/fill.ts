@@ -37,8 +37,8 @@ const SLICE_FRACTION = 10;
 const MAX_SLICES = 50;
 
 /**
- * Fraction of the library's depth (maximum number of staged files) above which a run requests no files. The run then
- * waits for more room, so that its next stage request is larger.
+ * Fraction of the library's depth (maximum number of staged files) above which a run requests no files. The run waits
+ * until less of the depth is used, so that the next stage request is larger.
  */
 const FULL_FRACTION = 0.9;
 

@@ -113,7 +113,7 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Limits the time that the library may take to deliver each chunk, and each 64 kB. Does not count the time that the
+   * Limits the time in which the library must deliver each chunk, and each 64 kB. Does not count the time that the
    * caller takes to process a chunk. After a timeout, aborts the read, so that the read's connection or process ends.
    */
   private async *follow(

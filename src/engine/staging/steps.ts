@@ -190,8 +190,8 @@ function timeOfDate(date: Date | null): string | null {
 }
 
 /**
- * Returns the time until which a file is readable. Returns null if this time has passed, because the file would
- * otherwise be requested again and again.
+ * Returns the time until which a file is readable. Returns null if the library reported a time in the past, because the
+ * file would otherwise be requested again and again.
  */
 function untilOf(date: Date | null, now: string): string | null {
   const until = timeOfDate(date);
@@ -199,8 +199,8 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently after the library has lost its stage requests `times` times. At least `seconds` seconds must
- * have passed since the first of these stage requests.
+ * A file fails permanently after the library has lost `times` stage requests for the file. The first of these stage
+ * requests must also be at least `seconds` seconds old.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 

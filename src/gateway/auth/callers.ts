@@ -80,8 +80,7 @@ function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
 }
 
 /**
- * Returns the caller for a gateway without authentication. This anonymous caller is allowed everything except
- * operators' actions.
+ * Returns the caller for a gateway without authentication. The anonymous caller has all rights except operator rights.
  */
 export function openCaller(address: string | undefined): Caller {
   return {

@@ -190,8 +190,8 @@ const ANSWER_MS = 5000;
 const KEYS_MS = 600_000;
 
 /**
- * Milliseconds before an issuer's keys are reloaded again after a failed reload. This value is also the minimum
- * interval between reloads that tokens with an unknown signing key trigger.
+ * Milliseconds before an issuer's keys are reloaded again after a failed reload. The same minimum interval applies to
+ * reloads because of tokens with unknown signing keys.
  */
 const PAUSE_MS = 30_000;
 
@@ -266,8 +266,8 @@ class Issuer {
   };
 
   /**
-   * Finds the issuer's keys through OpenID Connect Discovery 1.0 or, if the issuer does not support it, through RFC
-   * 8414.
+   * Finds the issuer's keys through OpenID Connect Discovery 1.0. If the issuer does not support this protocol, uses
+   * RFC 8414.
    */
   private async discover(): Promise<Keys> {
     const { origin, pathname } = new URL(this.url);

@@ -67,7 +67,7 @@ export class OpenResponses {
 
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // before the first check, `openRights` is unknown, so this check might end streams although no rights have changed
+    // the first check does not know `openRights`, so it might end streams although no rights have changed
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {

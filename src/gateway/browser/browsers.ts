@@ -33,7 +33,7 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 
 /**
  * Returns whether the gateway accepts requests without credentials. A gateway that requires credentials does not check
- * the Host header, because a page that uses DNS rebinding does not have credentials.
+ * the Host header, because a page that uses DNS rebinding has no credentials.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -50,7 +50,7 @@ function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: R
   const known = new Set(own.map(hostnameOf));
   return (req) => {
     const given = req.get('host');
-    if (!given) return; // accept requests without a Host header, because browsers always send one
+    if (!given) return; // accept a request without a Host header, because no browser sends such a request
     const name = hostnameOf(given);
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
@@ -87,8 +87,8 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 }
 
 /**
- * Returns the header that shows that a page of a foreign origin sent the request; undefined if the page's origin is
- * allowed or unknown.
+ * Returns the header that proves that a page of a foreign origin sent the request. Returns undefined if the page's
+ * origin is allowed or unknown.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');

@@ -113,7 +113,10 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/** Evidence for an nginx proxy, which by default uses HTTP/1.0 and adds no forwarding header. */
+/**
+ * Evidence that a proxy such as nginx forwarded a request. By default, nginx uses HTTP/1.0 and adds no forwarding
+ * header.
+ */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
 /** Returns the evidence, usually a header, that a proxy forwarded the request; undefined if there is no evidence. */

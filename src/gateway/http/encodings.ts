@@ -1,7 +1,7 @@
 /**
  * Encodes response bodies with br or gzip if the client accepts the encoding. A body that contains both a secret and
  * text from the caller is not encoded, because the encoded length could reveal the secret. The middleware `compression`
- * is not used, because it continues to encode after a disconnect.
+ * is not used, because this middleware continues to encode after a client disconnects.
  */
 import { createHash } from 'node:crypto';
 import { pipeline, type Transform, type Writable } from 'node:stream';
@@ -76,7 +76,7 @@ export function openBody(res: Response): Writable {
   res.flushHeaders(); // send the headers before the first encoded bytes, because the status is already final
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
-  pipeline(encoder, res, () => {}); // ignore the error, because the encoder reports it to the writer
+  pipeline(encoder, res, () => {}); // ignore the error here, because the encoder reports the error to the writer
   return encoder;
 }
 
