@@ -328,7 +328,7 @@ class RecalledCopy {
 
   /**
    * Records the copy's inode and mtime, and confirms the lease. If this engine stalls and loses its lease, the drive's
-   * next engine removes the partial file, so that this engine cannot put the copy in place.
+   * next engine removes the partial file. The stalled engine then cannot put the copy in place.
    */
   private async confirm({ ino, mtimeNs }: Identity): Promise<void> {
     await this.work.confirmations.confirmPlacing({ fileId: this.recall.fileId, ino, mtimeNs });
