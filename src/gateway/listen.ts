@@ -43,7 +43,9 @@ export const createPlainServer = (listener: RequestListener) =>
 
 const CONTINUE = /^\s*100-continue\s*$/i;
 
-/** @returns the server for the gateway's address, and one server for each Unix socket on which proxies connect */
+/**
+ * @returns the server for the gateway's address, followed by one server for each Unix socket to which proxies connect
+ */
 export async function listen(
   app: RequestListener,
   ctx: Context,
@@ -59,7 +61,7 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      // ask the client for the body now; an import's body is requested only after authentication
+      // send `100 Continue` now, so that the client sends the body; for an import, this happens after authentication
       if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
       app(req, res);
     });
@@ -79,8 +81,8 @@ export async function listen(
 }
 
 function prepare(server: Server): Server {
-  // do not limit the number of headers, because Node.js would silently drop further headers; `maxHeaderSize` limits the
-  // total size
+  // do not limit the number of headers, because Node.js would silently drop all headers beyond the limit;
+  // `maxHeaderSize` limits their total size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
   // a server can ignore an `Expect` header with a value other than 100-continue (RFC 9110, 10.1.1)

@@ -1,4 +1,4 @@
-/** Combines all of the gateway's HTTP endpoints. */
+/** Creates the gateway: its HTTP endpoints, its limits and its servers. */
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, { type Express, type NextFunction, type Request, type RequestHandler, type Response } from 'express';
@@ -55,7 +55,8 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   const { graphql, identifier, answers, limits, standbys, metrics, contextFor } = handlers;
   const app = express();
   app.disable('x-powered-by');
-  app.disable('etag'); // do not send ETags, because computing a list's ETag would require the whole list in memory
+  // do not send ETags, because express would have to keep a whole list in memory to compute the list's ETag
+  app.disable('etag');
   const stalled = dropStalled(ctx.config.readerSeconds * 1000);
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
   app.use(answers.handler, stalled, headers, refuseBadTarget, guard);
@@ -94,8 +95,8 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * Returns the context in which a request is handled. Lists all properties explicitly, because spreading the context
- * object takes as much CPU time as a database lookup.
+ * Returns the context for handling a request. Copies each property by name, because an object spread would take as much
+ * CPU time as a database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
@@ -152,8 +153,8 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // first close the clients' streams: if the event feed's readers ended first, each client would receive
-        // `complete`
+        // close the clients' streams before the event feed's readers, because clients would otherwise receive the
+        // message `complete`, which ends their subscriptions
         graphql.close();
         ctx.events.endReaders();
       };
@@ -173,12 +174,13 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Closes a connection whose client neither reads nor sends. Keeps a slow client's connection open as long as no other
- * caller waits for the client's slot (db/lists/long-reads.ts).
+ * Closes a connection whose client neither reads nor sends. Does not limit how slowly a client reads: if other callers
+ * wait for slots, db/lists/long-reads.ts takes the slots of slow clients.
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {
-    // do not disconnect a client that imports, because the gateway stops reading the import while the database is slow
+    // do not disconnect a client that is sending an import, because the gateway itself pauses the import if the
+    // database is slow
     const mayWait = isImport(req);
     res.setTimeout(ms, () => {
       if (res.writableLength > 0 || !(req.complete || mayWait)) res.destroy();
@@ -191,7 +193,10 @@ const TRANSFER_PATHS = [TAPE_PATH, WEBDAV_ROOT];
 
 const SLASHES = /^\/{2,}(?=(?:webdav|tape_rest)(?:[/?]|$))/;
 
-/** Removes the second slash that grid clients put between host and path. */
+/**
+ * Removes repeated slashes before `/webdav` and `/tape_rest`, because grid clients put a second slash between host and
+ * path.
+ */
 const joinSlashes: RequestHandler = (req, _res, next) => {
   req.url = req.url.replace(SLASHES, '/');
   next();
@@ -221,7 +226,8 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
   const fence = followFence(ctx);
   app.get('/health/ready', async (_req, res) => {
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway is stopping' });
-    const isReady = ctx.db.pulse.isAnswering; // read the state from memory, because a query might hang
+    // read the database's state from memory, because a database query might hang
+    const isReady = ctx.db.pulse.isAnswering;
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: expiry and removal of files are paused' };
     // omit the reason, because all callers can read this response, and the reason contains paths

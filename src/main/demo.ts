@@ -1,7 +1,7 @@
 /**
  * Creates two users, and a small demo archive with actual file contents on a few volumes. If the process is killed, the
- * next start completes the demo. The contents are derived from the paths, so that each start creates the same files.
- * The users are stored last, because they mark the demo as complete.
+ * next start completes the demo. The contents of the files are derived from their paths, so that each start creates the
+ * same files. The demo's users are stored last, because their presence shows that the demo is complete.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';
@@ -31,12 +31,12 @@ export type Demo = 'made' | 'unused';
 /**
  * Creates the demo. Does nothing if the demo is complete, or if the database contains requests, users or files outside
  * the demo.
- * @returns undefined if the demo should not be shown to users
+ * @returns undefined if the database contains other data
  */
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
   try {
-    // take a lock, because several processes might start concurrently on an empty database
+    // take a database lock, because several processes might start concurrently on an empty database
     await client.query(sql`SELECT pg_advisory_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.demo}::int)`);
     const { rows } = await client.query<{ isUsed: boolean; isComplete: boolean }>(sql`
       WITH user_of_demo AS (
@@ -55,7 +55,7 @@ export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<
     await setQuota(ctx, ALICE);
     return 'made';
   } finally {
-    client.release(true); // closing the connection releases the lock
+    client.release(true); // the database releases the lock when the connection closes
   }
 }
 

@@ -2,8 +2,8 @@
  * An engine process, which runs either one drive of a library, or the periodic jobs.
  *
  * If a call hangs, the process suspends the disk or drive, releases the lease, and reports the hang. The process then
- * kills itself with SIGKILL, because any other exit waits for hung threads. An engine process also kills itself if its
- * parent has ended.
+ * kills itself with SIGKILL, because a normal exit would wait for the hung call. An engine process also kills itself if
+ * its parent has ended.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';
@@ -75,7 +75,8 @@ async function begin({
     await runtime.ctx.events.open();
     const libraries = await readLibraries(runtime.ctx);
     const library = libraries.find(({ id }) => id === libraryId);
-    if (!library) return await leave('stopped'); // the library was removed, so the parent process ends this process
+    // do nothing if an operator has removed the library, because the parent process then ends this process
+    if (!library) return await leave('stopped');
     const begun = await startEngine(runtime.ctx, openLibrary(runtime.ctx, library), {
       part,
       library,

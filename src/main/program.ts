@@ -27,7 +27,7 @@ import type { CommandFile, Commands } from './table.js';
 /**
  * Creates the program with the library `commander`. All commands share the settings for output, help and errors.
  * @param where the last line of the help, which mentions environment variables
- * @param args command-line arguments. Loads only the code of the commands that they name
+ * @param args command-line arguments. Only the code of the named commands is loaded
  */
 export async function createProgram(
   files: readonly CommandFile[],
@@ -88,8 +88,8 @@ const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
 const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
 
 /**
- * Wraps the text that follows a command's help, because commander does not wrap this text. Does not wrap lines that
- * begin with a space, because such lines belong to a table or a command.
+ * Wraps the text after a command's help, because commander does not wrap it. Does not wrap lines that begin with a
+ * space, because they are part of a table or an example command.
  */
 function fitTerminal(text: string): string {
   const columns = widthOf(stdout());
@@ -144,13 +144,14 @@ export async function runProgram(given: Commands): Promise<void> {
   let unread: number | undefined;
   process.stdout.on('error', (error) => {
     if (unread !== undefined) return;
-    // on standard output, EPIPE only means that the reader has closed the pipe, so it is not a failure
+    // exit with code 0 on EPIPE, because it only means that the reader has closed the pipe
     unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
     if (process.emit('SIGINT')) return; // the command's own SIGINT handler ends the command
     void Promise.resolve(commandState().close?.()).finally(() => process.exit(unread));
   });
-  process.stderr.on('error', () => {}); // ignore errors, because the reader has closed standard error
+  process.stderr.on('error', () => {}); // ignore errors, because there is no other stream on which to report them
   const code = await run(given, process.argv.slice(2)).catch((error) => unread ?? fail(error));
   process.exitCode = unread ?? code;
-  if (code === exitCodes.interrupted) process.exit(); // do not wait for pending responses, which might never arrive
+  // exit without waiting for pending responses, because they might never arrive
+  if (code === exitCodes.interrupted) process.exit();
 }

@@ -1,6 +1,6 @@
 /**
- * The table of commands, with each command's group and description, in the order in which the help lists them. Loads a
- * command's source file only if the arguments name the command, because loading all files is slow.
+ * The table of commands, in the order in which the help lists them, with each command's group and description. A
+ * command's source file is loaded only if the command line names the command, because loading all files is slow.
  */
 import type { Command } from 'commander';
 
@@ -13,13 +13,13 @@ type Description = string | { line: string; help: string };
 export interface CommandFile {
   group: string;
   load(): Promise<{ register(program: Command): void }>;
-  /** Descriptions of the file's commands, keyed by usage. */
+  /** Descriptions of the commands in the source file, keyed by usage, such as `show [options] <id>`. */
   commands: Record<string, Description>;
 }
 
 /**
- * A program's commands, in the order of the help, and the last line of the help (`where`), which mentions environment
- * variables.
+ * A program's commands, in the order in which the help lists them. `where` is the help's last line, which mentions
+ * environment variables.
  */
 export interface Commands {
   commands: readonly CommandFile[];

@@ -1,9 +1,9 @@
 /**
- * Simulates how drives read the current queue according to the rules in schedule.ts. The result contains the times at
- * which each user's files on each volume are read. All functions are pure.
+ * Simulates how drives read the current queue according to the rules in schedule.ts. For each user and volume, returns
+ * the times at which the drives will read the user's files. All functions are pure.
  *
- * The simulation assumes that no new requests and no failures occur. Unlike the engine, the simulation mounts volumes
- * with small queues without waiting for more requests.
+ * The simulation assumes that no new requests and no failures occur. The engine waits for more requests before it
+ * mounts a volume with a small queue, but the simulation does not.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -24,7 +24,7 @@ interface DriveAhead {
   name: string;
   libraryId: number;
   volumeId: number | null;
-  /** Total size, in bytes, of the files that the drive is reading now. */
+  /** Total size of the files that the drive is reading when the simulation starts, in bytes. */
   runningBytes: number;
 }
 
@@ -94,7 +94,10 @@ class DrivesAhead {
     });
   }
 
-  /** Simulates the drives until all readable files are read. Each step simulates the drive that becomes free first. */
+  /**
+   * Simulates the drives until no drive can read another file. Each step simulates the next action of the drive that
+   * becomes free first.
+   */
   run(): void {
     for (;;) {
       const drive = findFirstFree(this.drives);
@@ -128,7 +131,7 @@ class DrivesAhead {
     return stay;
   }
 
-  /** @returns the time at which the drive is free again */
+  /** @returns the time at which the simulated drive finishes reading */
   private read(here: WaitingVolume, stay: Stay, state: ScheduleState): number {
     const { users, files, bytes, end } = this.queue.read(here, state);
     for (const user of users) {
@@ -141,7 +144,10 @@ class DrivesAhead {
     return end;
   }
 
-  /** Unmounts the volume. @param here files that still wait on the volume; any drive can read them later */
+  /**
+   * Simulates an unmount of the drive's volume. @param here files that still wait on the volume; any drive can read
+   * them later
+   */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);
@@ -199,7 +205,7 @@ const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
 interface VolumeRead {
   users: string[];
-  /** Number of files read in the step; usually not an integer. */
+  /** Number of files that the drive reads in this simulation step. The number can be a fraction. */
   files: number;
   bytes: number;
   end: number;
@@ -214,7 +220,7 @@ class QueueAhead {
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time at which `shares` was last updated, in seconds. Shares decay over time. */
+  /** Time at which the decay of `shares` was last computed, in seconds. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {

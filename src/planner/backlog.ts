@@ -8,9 +8,9 @@ export interface UserQueue {
   user: string;
   files: number;
   bytes: number;
-  /** Time of the oldest request, in seconds. */
+  /** Time of the user's oldest request, in seconds. */
   oldest: number;
-  /** Highest priority of the user's requests; the default priority is 0. */
+  /** Highest priority among the user's requests. The default priority is 0. */
   priority: number;
 }
 
@@ -26,8 +26,8 @@ interface Candidate<Queue> {
   queue: Queue;
   entry: UserQueue;
   /**
-   * Bytes that all users have requested from the volume, divided by the drive seconds needed to mount, read and unmount
-   * it.
+   * Bytes per drive second: the bytes that all users have requested from the volume, divided by the seconds that a
+   * drive needs to mount the volume, read these bytes and unmount it.
    */
   yield: number;
 }

@@ -8,7 +8,7 @@
 
 export interface SharingEngine {
   id: string;
-  /** An engine with weight 0 leaves free drives to all other engines. */
+  /** The engine's weight. If it is 0, the engine leaves a free drive to any other engine that needs one. */
   weight: number;
   /** Highest drive number that the engine is allowed to use. */
   reach: number;
@@ -17,7 +17,7 @@ export interface SharingEngine {
 export interface SharedDrive {
   id: number;
   number: number;
-  /** Id of the engine that has the drive; undefined if the drive is free. */
+  /** Id of the engine that uses the drive; undefined if the drive is free. */
   holder?: string | undefined;
   isMounted: boolean;
 }
@@ -43,8 +43,8 @@ export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]
 
 /**
  * Returns whether the engine must release the drive `number`, because another engine has a greater claim and cannot
- * find a free drive. The engine releases the drive with the highest number, so that its concurrent processes do not
- * each release a drive.
+ * find a free drive. Among several drives that it could release, the engine releases only the one with the highest
+ * number. Otherwise, each of its processes would release its own drive.
  */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
   const own = drives.filter(({ holder }) => holder === engine.id);
@@ -65,8 +65,8 @@ function countOf({ id }: SharingEngine, drives: readonly SharedDrive[]): number 
 }
 
 /**
- * Returns whether the claim of engine `a` is greater. Equal claims do not count, because two engines would otherwise
- * keep passing the same drive to each other.
+ * Returns whether engine `a` has a greater claim to one more drive than engine `b`. Returns false for equal claims,
+ * because two engines would otherwise keep passing the same drive to each other.
  */
 function isGreaterClaim(a: SharingEngine, aHas: number, b: SharingEngine, bHas: number): boolean {
   return a.weight * (2 * bHas + 1) > b.weight * (2 * aHas + 1);

@@ -1,13 +1,13 @@
 /**
- * Estimates when a request's waiting files will all have been read.
+ * Estimates the time at which drives will have read all waiting files of a request.
  *
  * The earliest end assumes that drives read only the request's waiting files, and that these files are contiguous. The
  * planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library, the
  * earliest end assumes the library's shortest wait time, and the planned end assumes the usual wait time.
  *
- * The time until the latest end is twice the time until the planned end. If mounting takes time, 1.5 sweeps over other
- * users' files are added. In simulations in which users make more requests after the estimate, nine out of ten requests
- * ended before their latest end (bench/ranges.ts).
+ * The time until the latest end is twice the time until the planned end. If volumes must be mounted, the latest end is
+ * later by the time for 1.5 sweeps, in which drives read other users' files. In simulations in which users make more
+ * requests after the estimate, nine out of ten requests ended before their latest end (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
@@ -33,7 +33,7 @@ export interface PartAhead {
   isReading: boolean;
   /** Earliest time of the next read attempt, in seconds; undefined if the files can be read immediately. */
   notBefore: number | undefined;
-  /** State of the files at a staging library; undefined for a drive library. */
+  /** State of the files if they are at a staging library; undefined if they are at a drive library. */
   staged: Pick<StagedPart, 'state' | 'askedSeconds'> | undefined;
 }
 
@@ -87,8 +87,8 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): E
 const LINEAR = findMedium('linear');
 
 /**
- * Returns the range of end times for files at a staging library. Each end time is the time at which the files arrive on
- * the library's disk, plus the time to read them.
+ * Returns the range of end times for files at a staging library. The end is the time at which the library will have
+ * staged the files to its disk, plus the time to read them from this disk.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

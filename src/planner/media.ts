@@ -5,7 +5,7 @@
  * drives. The times to load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives.
  */
 
-/** A tape generation, or another medium, with its times in seconds and its rates in bytes per second. */
+/** A storage medium, such as LTO-8 tape. Times are in seconds, and rates are in bytes per second. */
 export interface Medium {
   name: string;
   capacityBytes: number;
@@ -14,7 +14,7 @@ export interface Medium {
   mountSeconds: number;
   /** Seconds that the drive and the robot need to rewind, unload and store a volume. */
   unmountSeconds: number;
-  /** Geometry of a serpentine tape; absent for a medium on which every locate takes `seekSeconds`. */
+  /** Geometry of a serpentine tape; undefined if a locate on the medium always takes `seekSeconds`. */
   serpentine?: Serpentine;
   seekSeconds: number;
 }
@@ -72,7 +72,7 @@ export function pointAt(medium: Medium, byte: number): Point {
   const wrapBytes = medium.capacityBytes / wraps;
   const wrap = Math.min(Math.floor(byte / wrapBytes), wraps - 1);
   const part = Math.min(byte / wrapBytes - wrap, 1) * (lastLpos - firstLpos);
-  // even wraps run away from the load point, and odd wraps run back to it
+  // on even wraps, the tape is read away from the load point; on odd wraps, it is read towards the load point
   return { wrap, lpos: wrap % 2 === 0 ? firstLpos + part : lastLpos - part };
 }
 
@@ -80,7 +80,7 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
   if (!medium.serpentine) return from.lpos === to.lpos ? 0 : medium.seekSeconds;
   const { wraps, bands, firstLpos, lastLpos } = medium.serpentine;
   const distance = to.lpos - from.lpos;
-  // no time is needed, because the drive continues to read without a stop
+  // a locate to the current position takes no time, because the drive continues to read without a stop
   if (distance === 0 && from.wrap === to.wrap) return 0;
   let seconds = 4.29 + 0.0006192 * Math.abs(distance);
   const middle = (firstLpos + lastLpos) / 2;
@@ -97,14 +97,14 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
 }
 
 /**
- * Returns the average seconds per locate for files that are spread over a volume and read in a good order. The formula
- * is fitted to the read orders that src/planner/order.ts computes for LTO-8.
+ * Returns the average seconds per locate for files that are spread over a volume and read in an optimised order. The
+ * formula is fitted to the read orders that src/planner/order.ts computes for LTO-8.
  */
 function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
 }
 
-/** Estimates the drive seconds for a volume's waiting files, including mount and unmount. */
+/** Estimates the seconds that a drive needs to mount a volume, read its waiting files and unmount it. */
 export function estimateSeconds(medium: Medium, files: number, bytes: number): number {
   return medium.mountSeconds + medium.unmountSeconds + estimateReading(medium, files, bytes);
 }

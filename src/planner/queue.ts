@@ -1,5 +1,5 @@
 /**
- * The recall queue, the batches that a drive reads, and the expected waits for files at staging libraries. All
+ * Orders the recall queue, divides it into batches, and estimates how long staging libraries take to stage files. All
  * functions are pure.
  *
  * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. If more
@@ -70,7 +70,7 @@ export function orderRecalls(medium: Medium, head: number, recalls: readonly Que
   return [...order.flatMap((index) => placed[index] ?? []), ...recalls.filter(({ start }) => start === null)];
 }
 
-/** Maximum bytes and files per batch. A drive reads a full batch in about a second. */
+/** Maximum bytes in a batch. A drive reads this many bytes in about a second. */
 const BATCH_BYTES = 256n * 1024n * 1024n;
 const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };
@@ -84,7 +84,10 @@ export function batchFilesAfter(files: number, seconds: number): number {
   return seconds > BATCH_SECONDS.long ? Math.max(files / 2, BATCH_FILES.least) : files;
 }
 
-/** Returns the recalls for the next batch, and at least one recall unless the queue is empty. */
+/**
+ * Returns the first recalls in the queue, up to the limits for a batch. Returns at least one recall if the queue is not
+ * empty.
+ */
 export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFiles: number = BATCH_FILES.first): R[] {
   let bytes = 0n;
   let count = 0;
@@ -97,7 +100,10 @@ export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFi
 }
 
 export interface StagedAhead {
-  /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
+  /**
+   * Sorted wait times of earlier files at the library, or the minimum and maximum wait time from the settings; empty if
+   * unknown.
+   */
   waits: readonly number[];
   /**
    * Maximum numbers of files and bytes that are requested from the library at the same time. If `bytes` is undefined,
@@ -142,8 +148,8 @@ export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart)
 }
 
 /**
- * Returns by how many seconds each earlier file waited longer than `seconds`. Omits files that did not wait longer. If
- * no earlier file waited longer, assumes that the remaining wait is between 0 and `seconds`.
+ * Returns the possible remaining waits for a file that has waited `seconds`, derived from the earlier files that waited
+ * longer. If no earlier file waited longer, assumes that the remaining wait is between 0 and `seconds`.
  */
 function waitsAfter(waits: readonly number[], seconds: number): readonly number[] {
   if (waits.length === 0) return waits;
@@ -158,7 +164,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Returns the sorted wait times. If there are more than `most` wait times, returns `most` quantiles instead. */
+/** Sorts wait times. If there are more than `most` wait times, returns `most` evenly spaced quantiles instead. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

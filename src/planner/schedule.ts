@@ -1,15 +1,15 @@
 /**
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
- * The next user is the one with the lowest share. A user's share is the user's recent drive seconds divided by the
- * user's weight. Among the volumes with this user's files, the next volume is the one that yields the most bytes per
- * drive second. The yield includes the requested files of all users.
+ * A free drive reads next for the user with the lowest share. A user's share is the user's recent drive seconds divided
+ * by the user's weight. Among the volumes with this user's files, the drive chooses the volume with the most requested
+ * bytes per drive second. The requested bytes include those of other users.
  *
- * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
- * `maxWaitSeconds` get the highest priority. If some of the next user's files have waited that long, the next volume is
- * the one with the user's oldest request.
+ * Files with a higher priority are read first, regardless of their users' shares. Files that have waited longer than
+ * `maxWaitSeconds` get the highest priority. If some files of the next user have waited longer than `maxWaitSeconds`,
+ * the drive chooses the volume with this user's oldest request.
  *
- * A drive does not mount a volume while the volume's queue is small and recent, so that one mount serves more files.
+ * To serve more files with one mount, a drive does not mount a volume while the volume's queue is small and recent.
  *
  * A drive reads the files on a volume in sweeps. A sweep contains the files of all users in the next turn. The sweep
  * also contains the files of users in later turns, as long as all its files can be read within `sweepSeconds`. Users
@@ -33,8 +33,8 @@ export interface SchedulePolicy {
    */
   turnSeconds: number;
   /**
-   * Duration of a sweep over the files on a volume, in seconds. Files of users in later turns are included only if they
-   * fit.
+   * Duration of a sweep over the files on a volume, in seconds. A sweep includes files of users in later turns only if
+   * there is enough time.
    */
   sweepSeconds: number;
   /**
@@ -61,7 +61,7 @@ export const defaultPolicy: SchedulePolicy = {
 };
 
 /**
- * Each user's recent drive seconds, divided by the user's weight. The map does not contain users without drive seconds.
+ * Each user's recent drive seconds, divided by the user's weight. A user without an entry has no recent drive seconds.
  */
 export type Shares = ReadonlyMap<string, number>;
 
@@ -193,7 +193,10 @@ function isRipe(queue: VolumeQueue, { now, policy }: ScheduleState): boolean {
   return files >= policy.collectFiles || bytes >= policy.collectBytes || now - oldest >= policy.collectSeconds;
 }
 
-/** Returns functions that compare users: by priority, then by share, then by the age of the oldest request. */
+/**
+ * Returns functions that compare users by the priority of their files, then by share, and then by the age of their
+ * oldest request.
+ */
 function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleState) {
   const shareOf = (user: string) => shares.get(user) ?? 0;
   const isOverdue = (demand: Demand) => now - demand.oldest > policy.maxWaitSeconds;

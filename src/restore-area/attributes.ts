@@ -12,7 +12,7 @@ import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js
 
 /** A restored file's attributes. If an attribute is null, the file system's default remains. */
 export interface WantedAttributes {
-  /** Permission bits only. */
+  /** The file's permission bits, without set-user-id, set-group-id and sticky bits. */
   mode: number;
   uid: number | null;
   gid: number | null;
@@ -43,7 +43,7 @@ export interface DirectoryAttributes {
 
 /**
  * Returns a restored directory's attributes. If the settings contain a file mode, this mode also determines which users
- * can enter the directory. Only the owner gets write permission, because only Tapegate is allowed to write in the
+ * can enter the directory. Gives write permission only to the owner, because only Tapegate is allowed to write in the
  * restore area (exposure.ts).
  */
 export function wantedDirectory(
@@ -56,7 +56,7 @@ export function wantedDirectory(
   return { mode: 0o700 | (mode & 0o055), gid };
 }
 
-/** Sets an open file's attributes. Only root can change the owner. */
+/** Sets an open file's attributes. Leaves the owner unchanged if this process does not run as root. */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
   const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
@@ -76,15 +76,16 @@ async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats
 }
 
 /**
- * Returns the mode for a file whose group cannot be set. In this mode, the group gets only the permissions that all
- * other users have.
+ * Returns the mode for a file whose group cannot be set. This mode gives the current group only the permissions that it
+ * gives to all other users.
  */
 export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o007) << 3);
 
 const KEEP = -1;
 
 /**
- * Error codes that mean that this process or the file system cannot set an attribute. The attribute then stays unset.
+ * Error codes that mean that this process or the file system cannot set an attribute. After such an error, Tapegate
+ * leaves the attribute unchanged.
  */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
@@ -93,9 +94,9 @@ export function ignoreRefusal(error: unknown): undefined {
 }
 
 /**
- * Converts a time to a value that `futimes` accepts. Adds half a microsecond, because Node.js truncates to
- * microseconds. Converts a negative number to a Date, because Node.js would replace a negative number with the current
- * time.
+ * Converts a time to a value that `futimes` accepts. Adds half a microsecond, because Node.js truncates times to whole
+ * microseconds, and rounding errors could lower the result. Converts a negative number to a Date, because Node.js would
+ * replace a negative number with the current time.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

@@ -24,7 +24,8 @@ export class HungError extends TapeError {
   }
 
   /**
-   * Returns whether the hung call is on this disk. Calls on other disks might only be waiting for the blocked thread.
+   * Returns whether the hung call is on this disk. Ignores calls on other disks, because they might only be waiting for
+   * the thread that the hung call blocks.
    */
   isFaultOf(mountpoint: string): boolean {
     return this.target.kind === 'disk' && this.target.mountpoint === mountpoint;
@@ -32,8 +33,8 @@ export class HungError extends TapeError {
 }
 
 /**
- * Time limits for calls on disk and on tape, in seconds. A call on tape can take many minutes, because the drive must
- * wind the tape, or wait for a robot.
+ * Time limits for calls on disk and on tape, in seconds. A tape library's call can take many minutes, because the drive
+ * might have to wait for the robot or wind the tape.
  */
 interface CallLimits {
   disk: number;
@@ -84,8 +85,8 @@ export class CallWatch {
   private checkedAt = 0;
 
   /**
-   * @param onHang called when a call hangs. If several calls hang at the same time, called only for the call that began
-   * earliest
+   * @param onHang receives the error for a hung call. If several calls hang at the same time, receives only the error
+   * for the call that began earliest
    */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
@@ -96,7 +97,7 @@ export class CallWatch {
   /**
    * Watches a call until the call ends.
    * @param call receives a function that reports progress, which restarts the time limit
-   * @param seconds time limit; by default, the limit for the target
+   * @param seconds time limit in seconds; by default, the limit for disk calls or tape calls
    * @throws HungError if the call exceeds the time limit, even if the call ends later
    */
   async follow<T>(
@@ -160,8 +161,8 @@ export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ val
 }
 
 /**
- * Makes calls with a time limit. Use a separate instance for each kind of call, because an instance refuses a second
- * call on a disk while the first call runs.
+ * Makes calls with a time limit. Use a separate instance for each kind of call, because an instance makes only one call
+ * on a disk at a time, and refuses others.
  */
 export class BoundedCalls {
   private readonly open = new Set<number>();

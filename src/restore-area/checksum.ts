@@ -109,8 +109,8 @@ interface ExpectedCopy extends FileOnVolume {
 }
 
 /**
- * A difference between a tape copy and the catalogue. If the tape copy is too long, it is not read to its end, and the
- * size in `found` is `more`.
+ * A difference between a tape copy and the catalogue. If the tape copy is longer than expected, `found` can be `more`,
+ * because Tapegate does not read the copy to its end.
  */
 export interface Mismatch {
   kind: 'size' | 'checksum';
@@ -120,8 +120,8 @@ export interface Mismatch {
 
 /**
  * Reads a file from a mounted volume, and compares its size and checksum with the catalogue.
- * @param how.sink receives the chunks and owns them. The read from tape continues when the sink has accepted a chunk. A
- * sink never receives more bytes than expected
+ * @param how.sink receives the chunks, and can keep or change them. The next chunk is read after the promise that the
+ * sink returned resolves. The sink never receives more bytes than expected
  * @param how.describe returns the error text that users see if the copy differs
  * @returns the checksum, computed with the expected algorithm, and the Adler-32 if requested
  * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the signal's
@@ -144,7 +144,7 @@ export async function readChecked(
     signal.throwIfAborted();
     bytes += BigInt(chunk.length);
     if (sink && bytes > expected.size) break;
-    sums.update(chunk); // hash this chunk while the sink writes the previous chunks
+    sums.update(chunk); // hash this chunk now, while the sink still writes the previous chunks to disk
     if (sink) await sink(chunk);
     else giveBack(chunk);
   }

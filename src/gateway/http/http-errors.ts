@@ -27,12 +27,12 @@ const statusOf: Record<UserErrorCode, number> = {
 };
 
 /**
- * Returns the HTTP status and the message for any error. For an internal error, the message does not contain details.
+ * Returns the HTTP status and the message for any error. The message for an internal error is only `Internal error`.
  */
 export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
-  // return 500 instead of 503, because after a 503 clients would repeat a change that might already have been made
+  // return 500 if it is unknown whether a change was made, because clients would repeat the change after a 503
   if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
   if (error instanceof UnavailableError) {
     const status = error instanceof OverShareError ? 429 : 503;
@@ -63,7 +63,7 @@ export function createErrorHandler(
     // express throws a URIError for invalid percent-encoding
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     count('tapegate_errors_total', { class: classOf(known) });
-    // do not log an HttpError with a 5xx status, because the gateway throws such errors on purpose
+    // do not log an HttpError with a 5xx status, because it is not an unexpected error
     if (!(known instanceof HttpError) && answerOf(known).status >= 500) {
       logFailure(log, error, `${protocol}: internal error`, fields);
     }

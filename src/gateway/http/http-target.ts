@@ -1,4 +1,4 @@
-/** Checks the targets (RFC 9112, 3.2) and host names of HTTP requests. */
+/** Checks the targets (RFC 9112, 3.2) and host names in HTTP requests. */
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { quote } from '../../core/errors.js';
@@ -38,7 +38,7 @@ export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage)
   const { host = '', 'transfer-encoding': coding } = headers;
   if (!url.startsWith('/') && url !== '*')
     throw new HttpError(400, `the target must be a path, or an http or https URL, not ${quote(url)}`);
-  // reject a repeated header, because a proxy might have used a different one of its values (RFC 9112, 3.2)
+  // reject a repeated header, because a proxy might use one of its values and the gateway another (RFC 9112, 3.2)
   for (const name of ['Host', 'Authorization']) {
     if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);
   }

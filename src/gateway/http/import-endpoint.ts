@@ -1,6 +1,6 @@
 /**
- * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
- * Imports all rows or none. If the client disconnects before the response, nothing is imported. The option skipInvalid
+ * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped. If
+ * an import fails, or the client disconnects before the response, the catalogue stays unchanged. The option skipInvalid
  * skips rows whose paths cannot be restored to a disk. The option complete names a prefix, and withdraws the files
  * below the prefix that have no row in the import. The option maxWithdrawn limits the percentage of files below the
  * prefix that an import can withdraw (default 5).
@@ -120,16 +120,18 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  // do not check the header against the body, because the body's first bytes show whether the body is gzipped
+  // accept a header that does not match the body, because the body's first bytes show whether it is gzipped
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }
 
-/** Keeps the connection open for the response even if the body is read only partly. */
+/**
+ * Reads a request's body. If the caller stops before the end of the body, keeps the connection open for the response.
+ */
 async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<Buffer> {
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {
-    // the timeout limits the wait for the client, not for the database
+    // the timeout covers only the wait for data from the client, not the time in which the database stores the data
     const timeout = setTimeout(
       () => req.destroy(new Error(`the client has sent no data for ${seconds} s`)),
       seconds * 1000,
@@ -157,8 +159,8 @@ function describeError(error: unknown): ImportAnswer {
 }
 
 /**
- * Sends the response, but does not end it. Closing the connection while the client is still sending could lose the
- * response.
+ * Sends the response, but does not end it, because the client might lose the response if the connection closed while
+ * the client is still sending.
  */
 function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswer): void {
   const text = Buffer.from(JSON.stringify(body));
@@ -167,7 +169,10 @@ function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswe
   res.write(text);
 }
 
-/** Limits, in bytes and milliseconds, on reading a rejected body before the connection is closed. */
+/**
+ * Limits on reading the rest of a rejected body, in bytes and milliseconds. Afterwards, the gateway closes the
+ * connection.
+ */
 const DISCARD = { bytes: 512 * 1024 * 1024, ms: 30_000 };
 
 async function discardRest(req: IncomingMessage): Promise<void> {
@@ -179,7 +184,7 @@ async function discardRest(req: IncomingMessage): Promise<void> {
       if (bytes > DISCARD.bytes) break;
     }
   } catch {
-    // the client disconnected after the response
+    // ignore the error: the client disconnected, or the time limit was reached
   } finally {
     clearTimeout(timeout);
   }

@@ -12,7 +12,9 @@ import { methodOf, routeOf } from './routes.js';
 
 const MAX_PATH = 500;
 
-/** @returns a function that must be called for each request before the request's handlers */
+/**
+ * @returns an observer function, which the gateway must call for each request before it calls the request's handlers
+ */
 export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>) {
   const { accessLog } = config.telemetry;
   return (req: IncomingMessage, res: ServerResponse): void => {
@@ -35,7 +37,7 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
   };
 }
 
-/** Returns a request target's path. Omits the query, which can be long or contain secrets. */
+/** Returns a request target's path. Omits the query string, because it can be long or contain secrets. */
 const pathOf = (target: string): string => (target.split('?', 1)[0] ?? '').slice(0, MAX_PATH);
 
 function statusOf({ headersSent, statusCode }: ServerResponse): string {

@@ -11,7 +11,7 @@ import { messageOf } from '../../core/errors.js';
 const CHECK_MS = 1000;
 
 interface TlsConfig {
-  /** Path of a PEM file with the certificate, followed by intermediate certificates; undefined without TLS. */
+  /** Path of a PEM file with the certificate, followed by intermediate certificates; undefined if TLS is off. */
   tlsCert: string | undefined;
   /** Path of a PEM file with the key, which must not have a passphrase. */
   tlsKey: string | undefined;
@@ -26,7 +26,7 @@ const HANDSHAKE_MS = 20_000;
 const POLL_MS = 2000;
 
 /**
- * @returns a function that creates a TLS server; undefined without TLS. While listening, the server reloads changed
+ * @returns a function that creates a TLS server; undefined if TLS is off. While listening, the server reloads changed
  * certificate files
  * @throws Error that names the environment variables if certificate and key cannot be read or do not match
  */
@@ -42,7 +42,7 @@ export async function openTls(
       { ...first, handshakeTimeout: HANDSHAKE_MS, connectionsCheckingInterval: CHECK_MS },
       listener,
     );
-    // destroy the socket before Node.js's own handler can answer a failed handshake in plain text
+    // destroy the socket first, because Node.js's own handler would answer a failed TLS handshake in plain text
     server.prependListener('tlsClientError', (_error, socket) => void socket.destroy());
     const end = new AbortController();
     server.once('listening', () => void follow(server, { files, first, log, signal: end.signal }));
@@ -61,8 +61,8 @@ async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
 }
 
 /**
- * Uses changed certificate files for new connections. While certificate and key do not match, as during a renewal,
- * keeps the previous certificate and key.
+ * Uses changed certificate files for new connections. If the new certificate and key do not match, for example because
+ * only one file has been renewed, keeps the old ones.
  */
 async function follow(
   server: Server,

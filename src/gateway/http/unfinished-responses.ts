@@ -10,14 +10,15 @@ import { promisify } from 'node:util';
 import type { RequestHandler } from 'express';
 
 /**
- * Milliseconds for which the gateway continues to listen after all streams have ended, if connections are still open.
+ * Milliseconds for which a stopping gateway with open connections continues to listen after all event streams have
+ * ended.
  */
 const LINGER_MS = 1000;
 
 const ANSWER_MS = 5000;
 
 /**
- * Maximum number of listeners that wait for a response to end: one per limit, and one for the code that sends the
+ * Maximum number of event listeners on one response. Each limit adds a listener, and so does the code that sends the
  * response.
  */
 const LISTENERS = 30;

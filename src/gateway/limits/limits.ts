@@ -93,7 +93,7 @@ export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
 const LOOPBACK_6 = '::/56';
 
 /**
- * Returns a request's rate-limit key. An authenticated caller has one key for all addresses and tokens. An
+ * Returns a request's rate-limit key. An authenticated caller has the same key with every address and every token. An
  * unauthenticated caller's key is the client's address.
  */
 export function limitKey(req: IncomingMessage): string {
@@ -126,8 +126,8 @@ export class Shares {
   }
 
   /**
-   * Reserves a part of the resource for a caller.
-   * @returns a function that releases the part; a second call does nothing
+   * Reserves part of the limited resource for a caller.
+   * @returns a function that releases the reserved part; a second call does nothing
    * @throws HttpError 429 if the caller's limit is reached; 503 if the total limit is reached
    */
   take(caller: string, amount = 1): () => void {
@@ -168,7 +168,10 @@ function countRequest(res: ServerResponse, release: () => void): void {
   onceClosed(res, release);
 }
 
-/** When a request becomes a stream, removes it from the count of concurrent requests. Streams have a separate limit. */
+/**
+ * Stops counting a request as a concurrent request when it becomes an event stream, because streams have a separate
+ * limit.
+ */
 export function stopCountingRequest(res: ServerResponse): void {
   counted.get(res)?.();
 }
@@ -206,7 +209,10 @@ export function holdLimits(res: ServerResponse): () => void {
   };
 }
 
-/** Number of file descriptors reserved for 24 database connections and for the process itself. */
+/**
+ * Number of file descriptors that client connections must not use: 24 are for database connections, and the rest are
+ * for the process itself.
+ */
 const RESERVED_DESCRIPTORS = 100;
 const RESERVED_FOR_DRIVE = 4;
 
@@ -222,7 +228,10 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
   return Math.max(LEAST_CONNECTIONS, Math.min(limits.connections, free));
 }
 
-/** One address can have at most half of all connections, so that a client cannot lock out other clients. */
+/**
+ * Limits the number of connections, in total and per address. One address can use at most half of all connections, so
+ * that a client cannot lock out other clients.
+ */
 function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
   const most = countConnections(config, readDescriptorLimit());
@@ -252,8 +261,8 @@ function readDescriptorLimit(): number | undefined {
 }
 
 /**
- * Maximum number of waiting requests on one connection. Node.js parses everything that a single read returns, up to
- * several thousand requests, before the gateway can pause the connection.
+ * Maximum number of pipelined requests that wait on one connection. Before the gateway can pause the connection,
+ * Node.js might already have parsed several thousand requests from a single read.
  */
 const MAX_WAITING = 100;
 
@@ -271,8 +280,8 @@ export function isAnswering(socket: Socket): boolean {
 
 /**
  * Handles a connection's requests one after another (RFC 9112, 9.3.2), although Node.js starts all pipelined requests
- * concurrently. With concurrent handling, an interrupted response would prevent later responses on the connection from
- * closing and from releasing their resources. Closes a connection with more than `MAX_WAITING` waiting requests.
+ * concurrently. If requests were handled concurrently and one response was interrupted, later responses on the
+ * connection would never release their resources. Closes a connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {

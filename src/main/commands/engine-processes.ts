@@ -1,8 +1,8 @@
 /**
  * Starts the engine for the commands `start` and `work`: one process for each drive of each library, and one for jobs
- * (src/main/engine-process.ts). A hung call blocks a thread forever. With separate processes, a hang stops only one
- * drive, or only the jobs, until the process restarts. The engine processes exit when the parent process ends, because
- * their IPC channel closes.
+ * (src/main/engine-process.ts). With separate processes, a hung call stops only one drive, or only the jobs, until the
+ * parent process restarts the child process. The engine processes exit when the parent process ends, because their IPC
+ * channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -27,7 +27,7 @@ export type EngineOrder =
   | { kind: 'stop' };
 
 /**
- * Message from an engine process. The process sends `alive` every second, and otherwise reports that it is ready, or
+ * Message from an engine process. An engine process sends `alive` every second. It also reports that it is ready, or
  * why it is about to end.
  */
 export interface EngineReport {
@@ -46,12 +46,12 @@ export interface EngineProcesses {
   stop(): Promise<void>;
 }
 
-/** Maximum milliseconds before the command `start` reports that it is ready. */
+/** Maximum milliseconds to wait for an engine process's message `ready`. */
 const READY_MS = 15_000;
 
 /**
- * Maximum milliseconds for the engine processes to stop. An engine waits 5 s for active files, and a few more seconds
- * for aborted reads.
+ * Maximum milliseconds for the engine processes to stop. A stopping engine waits 5 s for active files, and then a few
+ * more seconds for the reads that it has aborted.
  */
 const STOP_MS = 12_000;
 
@@ -65,7 +65,7 @@ const MAX_LOADING = Math.max(2, availableParallelism());
 
 /**
  * Milliseconds to wait before restarting a process that has ended. The pause doubles each time the process ends within
- * `SOON_MS` of its start.
+ * `SOON_MS` milliseconds after its start.
  */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
@@ -91,7 +91,8 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
   const all = [jobs, ...first];
   for (const each of all) each.fork();
-  // register the disks before the drives start, because a drive without disks would postpone its first files
+  // start the jobs process first, because it registers the restore disks; a drive without disks would postpone its
+  // first files
   await jobs.begin();
   for (const drive of first) void drive.begin();
   const stopping = new AbortController();
@@ -124,8 +125,8 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * V8 options. Network buffers are outside the V8 heap. If many buffers exist, V8 marks the whole heap, which took half
- * of the CPU time during a restore. A small young generation makes V8 free the buffers earlier.
+ * V8 options for engine processes. With the default young generation, many network buffers accumulate, and V8 can spend
+ * half of the CPU time marking the heap during a restore. A small young generation makes V8 free the buffers earlier.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
@@ -179,7 +180,7 @@ class SupervisedProcess {
     this.part = part;
   }
 
-  /** After loading its code, the process waits for the message `begin`. */
+  /** After loading its code, an engine process waits for the message `begin` from its parent. */
   fork(): void {
     loading.begin(this.load);
   }
@@ -245,8 +246,8 @@ class SupervisedProcess {
   }
 
   /**
-   * Ends a child process that is silent for too long. Does not count time during which the parent process itself
-   * stalled.
+   * Ends a child process that is silent for too long. If the parent process itself stalled, starts to measure the
+   * silence again.
    */
   private check(child: ChildProcess): void {
     const now = performance.now();
@@ -257,8 +258,8 @@ class SupervisedProcess {
   }
 
   /**
-   * Kills a process, and treats the process as ended. A process that hangs in the kernel does no more work, and exits
-   * when its system call returns.
+   * Kills an engine process and immediately counts it as ended, even if it hangs in the kernel. A killed process does
+   * no more work, and exits when its system call returns.
    */
   private lose(child: ChildProcess, why: string, seen: EngineEnd = 'gone'): void {
     if (this.child !== child) return;

@@ -35,8 +35,8 @@ export function register(program: Command): void {
 }
 
 /**
- * Help text that names all settings. It is not generated from the schema of the settings, because loading the schema is
- * slow.
+ * Help text that names all settings. The text is written out here, because loading the settings' schema to generate it
+ * would be slow.
  */
 const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
@@ -116,7 +116,10 @@ async function checkConnections({ config, db, log }: Context, { gateway, engine 
   if (warning !== undefined) log.warn(warning);
 }
 
-/** Each part loads only its own code: a gateway does not load the engine, and an engine does not load GraphQL. */
+/**
+ * Starts the gateway, the engine, or both. Loads only the code of the parts that it starts, so that, for example, an
+ * engine does not load GraphQL.
+ */
 async function startParts(
   config: Config,
   parts: ProcessParts,
@@ -190,7 +193,7 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
-    // an error with a code means that the gateway cannot listen on its address
+    // an error with a code, such as EADDRINUSE, means that the gateway cannot listen on its address
     if (codeOf(error) === undefined) throw error;
     throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
@@ -202,7 +205,7 @@ function cannotListen(error: unknown, { port, host, names }: { port: number; hos
 }
 
 /**
- * Records that this process is running, now and at regular intervals.
+ * Records in the database that this process is running, and repeats the record at regular intervals.
  * @returns a function that stops the heartbeat and removes the record
  */
 async function keepHeartbeat(ctx: Context, parts: ProcessParts): Promise<() => Promise<void>> {
@@ -222,7 +225,7 @@ async function keepHeartbeat(ctx: Context, parts: ProcessParts): Promise<() => P
   return async () => {
     clearInterval(timer);
     await last;
-    // ignore a failed deletion, because a record without heartbeats soon becomes stale
+    // ignore an error, because other processes soon treat a record without new heartbeats as stale
     await Promise.all(processes.map(({ id }) => deleteProcess(ctx, id))).catch(() => {});
   };
 }
@@ -245,7 +248,8 @@ function announce(
     `  tapes      ${path.join(dataDir, 'library')}`,
     `  restored   ${path.join(dataDir, 'restore')}`,
   ];
-  // do not print the hints for new users to a service's journal
+  // print the hints for new users only if this process is not a systemd service, because they do not belong in a
+  // journal
   const isService = environment().NOTIFY_SOCKET !== undefined;
   const lines = [
     `Tapegate is ready at ${url}`,
@@ -265,6 +269,6 @@ function announce(
     lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
     lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024/ --watch`, '');
   } else if (!isService) lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
-  // print all lines in one write, so that a program that waits for a line receives all lines
+  // print all lines in one write, so that a program that waits for one of the lines receives them all
   printText(`${lines.map(printable).join('\n')}\n`);
 }

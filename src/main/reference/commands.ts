@@ -4,7 +4,7 @@ import { examples } from '../../cli/terminal/examples.js';
 import { createProgram } from '../program.js';
 import { installation } from '../table.js';
 
-/** Options that several commands share, and that docs/reference/commands.md therefore describes only once. */
+/** Options that several commands share. The generated page describes these options only once. */
 const COMMON = ['--json', '--wide', '--print-paths', '--null'];
 
 /** Returns a section in Markdown for each group of commands. */

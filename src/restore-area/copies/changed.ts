@@ -29,7 +29,7 @@ export async function checkChangedCopies(
 type State = 'existing' | 'changed' | 'gone';
 
 /**
- * Examines a changed copy. Removes the empty directories of a copy that no longer exists, because no later job removes
+ * Examines a changed copy. If the copy no longer exists, removes its empty directories, because no other job removes
  * them. Compares the bytes only if Tapegate did not write the copy, and the copy's times differ from the record. If the
  * recorded checksum is an Adler-32, a copy with different times counts as changed, because equal Adler-32 checksums do
  * not prove equal bytes.
