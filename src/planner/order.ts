@@ -4,7 +4,7 @@
  * Finding the lowest total locate time is an asymmetric travelling salesman problem. The problem's relaxation, the
  * assignment problem, is solved exactly. The solution consists of a few cycles, which are joined at the lowest cost
  * (Karp 1979). On tapes, the total locate time is within a few percent of the lower bound that the assignment problem
- * yields. A drive that always reads the nearest file next needs 9 to 17 % more than this bound.
+ * yields. If a drive always read the nearest file next, the total locate time would exceed this bound by 9 to 17 %.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 

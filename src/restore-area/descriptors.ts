@@ -1,6 +1,6 @@
 /**
- * System calls that Tapegate makes for each restored file. Uses numeric file descriptors, because reading or writing a
- * small file through a `FileHandle` takes twice as much CPU time.
+ * Functions for the system calls that Tapegate makes for each restored file. Uses numeric file descriptors, because
+ * reading or writing a small file through a `FileHandle` takes twice as much CPU time.
  */
 import fs from 'node:fs';
 import { promisify } from 'node:util';

@@ -8,9 +8,9 @@ import { codeOf } from '../core/errors.js';
 import type { Directory } from './restore-area.js';
 
 /**
- * Removes a file if it is the expected file. Checks and removes the file synchronously, because another engine might
- * put a copy at the same path between asynchronous calls.
- * @returns `other` if the entry is not the expected file
+ * Removes a file if it is the expected file. Checks and removes the file synchronously, because between asynchronous
+ * calls another engine might replace the file with a new copy.
+ * @returns `removed`, `missing` if there is no file, or `other` if there is a file that is not the expected one
  */
 export async function removeEntry(
   directory: Directory,

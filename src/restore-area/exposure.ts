@@ -20,7 +20,7 @@ import { codeOf } from '../core/errors.js';
 import { markerName } from './marker.js';
 
 export interface Trusted {
-  /** Ids of the trusted users. A group with the same number as a trusted user is that user's private group. */
+  /** Ids of the trusted users. A group whose id equals a trusted user's id is that user's private group. */
   users: Set<number>;
   group: number | undefined;
 }
@@ -99,7 +99,7 @@ async function findOnPath(
     const stats = await lstat(directory).catch((error: unknown) => {
       if (codeOf(error) !== 'ENOENT') throw error;
     });
-    // skip a missing directory, because the caller gets an error when it opens the path
+    // do not report a missing directory, because the caller gets an error when it opens the path
     if (!stats?.isDirectory()) return undefined;
     const found = findProblem({ directory, root }, stats, trusted);
     if (found) return found;
@@ -109,8 +109,8 @@ async function findOnPath(
 
 /**
  * Checks a mount point or another directory, and the directories above it. Returns the first untrusted directory.
- * @param isNew whether the disk does not have a marker yet. In that case, creates a file to find out which owner new
- * files get
+ * @param isNew whether the disk does not have a marker yet. If so, creates a temporary file to find out to which user
+ * the file server maps this process's user
  * @returns undefined if the directory is trusted or missing
  */
 export async function findUntrustedMount(

@@ -27,7 +27,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Codes of errors that are caused by a file, a directory or this process, not by the disk. */
+/** Error codes for which the disk is not at fault, but a file, a directory or this process is. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
@@ -46,7 +46,7 @@ export function diskClassOf(error: unknown): ErrorClass {
   return CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
 }
 
-/** Thrown if a call on a restore disk failed, and the disk might be at fault. */
+/** Error of a failed call on a restore disk, if the disk might have caused the failure. */
 export class DiskError extends TapeError {
   constructor(cause: unknown) {
     super(cause instanceof TapeError ? cause.errorClass : diskClassOf(cause), messageOf(cause), { cause });
@@ -71,9 +71,9 @@ export async function callDisk<T>(
 }
 
 function mayBeDiskFault(error: unknown): boolean {
-  // having too many open files is not the disk's fault
+  // the disk is not at fault if this process has too many open files
   if (isExhausted(error)) return false;
-  // a TapeError was thrown by the check of the disk's marker
+  // a TapeError with class TRANSIENT means that the disk's marker is missing or wrong
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError);
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
@@ -83,7 +83,7 @@ function mayBeDiskFault(error: unknown): boolean {
 /** Number of consecutive failed calls after which a disk is suspended even if all probes succeed. */
 const MAX_FAILURES = 3;
 
-/** Milliseconds for which the result of a probe is reused if other calls fail. */
+/** Milliseconds for which a disk's last probe result is reused if another call on the disk fails. */
 const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
@@ -95,7 +95,7 @@ const PROBE_MS = 10_000;
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
-  /** Watches the calls that are not made for a drive, such as calls that remove copies. */
+  /** Sets time limits for the calls on disks that do not belong to a recall, such as calls that remove copies. */
   readonly calls: CallWatch;
   /** Error and time (`performance.now()`) of the last call that found a disk full, keyed by disk id. */
   private readonly full = new Map<number, { at: number; error: string }>();
@@ -109,7 +109,8 @@ export class FailingDisks {
   private readonly markings = new BoundedCalls();
   private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
   /**
-   * Absent disks, keyed by disk id. This host does not retry the disk until `until`, measured by `performance.now()`.
+   * Disks that are absent from this host, keyed by disk id. This host retries such a disk after the time `until`,
+   * measured by `performance.now()`.
    */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
@@ -126,18 +127,19 @@ export class FailingDisks {
 
   /**
    * Finds out whether the disk caused the error of a call. If it did, suspends the disk before returning.
-   * @returns the reason as text for users; undefined if the disk works, or the error did not concern the disk
+   * @returns the disk's problem as text for users; undefined if the disk works, or did not cause the error
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
     if (!(thrown instanceof DiskError)) return undefined;
-    // if a failed call served several recalls, as a directory sync does, count the call only once
+    // count a failed call only once, even if several recalls report its error, as for a failed directory sync
     const judged = this.judged.get(thrown) ?? this.judge(disk, thrown);
     this.judged.set(thrown, judged);
     return await judged;
   }
 
   private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
-    const hung = thrown.cause instanceof HungError ? thrown.cause : undefined; // probing a hung disk would hang too
+    // do not probe a hung disk, because the probe would hang too
+    const hung = thrown.cause instanceof HungError ? thrown.cause : undefined;
     if (hung && !hung.isFaultOf(disk.mountpoint)) return undefined;
     const problem = hung?.message ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem === undefined) return undefined;
@@ -188,7 +190,7 @@ export class FailingDisks {
     await Promise.all((await takeRetries(this.ctx, paused)).map((disk) => this.retryOne(disk)));
   }
 
-  /** Creates the marker of each new disk that is certainly mounted. Suspends all other new disks. */
+  /** Creates a marker on each new disk that is certainly mounted. Suspends a new disk that might not be mounted. */
   async markNew(): Promise<void> {
     const mark = async (disk: UnmarkedDisk) => {
       let found: string | undefined;
@@ -204,7 +206,7 @@ export class FailingDisks {
 
   /**
    * Probes the disks in service, and suspends a disk that rejects writes. Does not suspend an absent disk, because the
-   * first recall detects it. Does not suspend a slow disk, because the disk might only be busy.
+   * first recall to this disk does so. Does not suspend a slow disk, because it might only be busy.
    */
   async probeAll(): Promise<void> {
     const probeOne = async ({ id, mountpoint }: Pick<FailingDisk, 'id' | 'mountpoint'>) => {
@@ -293,7 +295,8 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const handle = await open(file, flags, 0o600);
     try {
-      await unlink(file); // remove the file early, so that a killed process does not leave the file behind
+      // remove the probe file while it is still open, so that it does not remain if the process is killed
+      await unlink(file);
       await handle.writeFile('.');
       await handle.sync();
     } finally {
@@ -306,7 +309,9 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
   }
 }
 
-/** Returns an error that mentions systemd's sandbox, which can make a disk read-only for one service. */
+/**
+ * Adds a hint to the error for a read-only disk: systemd's sandbox might have made the disk read-only for this service.
+ */
 function explainReadOnly({ mountpoint }: MarkedDisk, cause: unknown): Error {
   const remedy = `if systemd runs Tapegate, add ${mountpoint} to ReadWritePaths= and restart Tapegate`;
   return new TapeError('POLICY', `EROFS: ${mountpoint} is read-only for this process; ${remedy}`, { cause });

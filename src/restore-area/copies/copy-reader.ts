@@ -2,8 +2,8 @@
  * Reads copies for clients without access to the disk. Reads a file only if it is the recorded copy, and never follows
  * a symbolic link.
  *
- * Limits the number of concurrent calls, because a call that hangs in the kernel occupies one of the process's few
- * threads forever.
+ * Limits the number of concurrent calls, because a call that hangs in the kernel blocks one of the process's few
+ * threads.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -17,19 +17,16 @@ import { type Directory, withCopy } from '../restore-area.js';
 import { isRenumbered, matchesRecord, matchesTimes, type RecordedCopy } from './copy.js';
 
 /**
- * Reason why a copy cannot be read.
- * `absent` means that this host does not have the copy's disk.
- * `gone` means that there is no file at the copy's path.
- * `changed` means that another file is at the copy's path.
- * `private` means that the caller requires a copy that all users on this host can read, but this copy is not readable
- * for some users.
- * `busy` means that the disk does not respond, or that too many clients are reading copies.
+ * Reason why a copy cannot be read. `absent` means that the copy's disk is not mounted on this host. `gone` means that
+ * there is no file at the copy's path. `changed` means that another file is at the copy's path. `private` means that
+ * the caller requires a copy that every user on this host can read, but some users cannot read this copy. `busy` means
+ * that the disk does not respond, or that too many clients are reading copies.
  */
 export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
 
 export interface ClosedCopy {
   closed: Closed;
-  /** Message for operators, which contains paths on this host. */
+  /** Message that explains to operators why the copy cannot be read. It contains paths on this host. */
   message: string;
 }
 
@@ -44,13 +41,13 @@ export interface OpenCopy {
    */
   read(buffer: Uint8Array, position: number): Promise<number>;
   isUnchanged(): Promise<boolean>;
-  /** Starts to close the copy, and returns immediately. */
+  /** Closes the copy in the background. */
   close(): void;
 }
 
 /**
- * Maximum size, in bytes, of a copy that is compared with its checksum while a reader waits. Larger copies are compared
- * in the background.
+ * Maximum size, in bytes, of a copy that is compared with its checksum while the client waits. A larger copy is
+ * compared in the background, and until then the client gets an error.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
 const MAX_CACHED = 10_000;
@@ -94,7 +91,7 @@ export class CopyReader {
     this.waitMs = seconds * 1000;
   }
 
-  /** @param isPublic whether to open the copy only if every user on this host is allowed to read it */
+  /** @param isPublic whether the copy must be readable by every user on this host */
   async open(copy: RecordedCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
     let isGivenUp = false;
     const openKnown = async (file: string, directory: Directory, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
@@ -115,7 +112,7 @@ export class CopyReader {
     try {
       return await this.call(copy, (tick) => withCopy(copy, (file, directory) => openKnown(file, directory, tick)));
     } catch (error) {
-      isGivenUp = true; // if a hung call ends later, close the file that it has opened
+      isGivenUp = true; // if the hung call ends later, `openKnown` closes the file that it has opened
       return closedBy(error);
     }
   }
@@ -147,8 +144,8 @@ export class CopyReader {
   }
 
   /**
-   * Returns whether a file with a changed ctime still has the copy's bytes. The ctime also changes if only the owner or
-   * mode changes.
+   * Returns whether a file with a changed ctime still has the copy's bytes. A new ctime does not prove that the bytes
+   * have changed, because a change of the owner or mode also sets the ctime.
    * @returns undefined until a background comparison has ended
    */
   private async hasRecordedBytes(
@@ -181,8 +178,8 @@ export class CopyReader {
   }
 
   /**
-   * Starts to compare a large copy with its checksum in the background. Each chunk is read by a separate call, so that
-   * readers get slots between these calls.
+   * Starts to compare a large copy with its checksum in the background. Reads each chunk in a separate call, so that
+   * client requests can use the slots between these calls.
    */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },
@@ -210,7 +207,7 @@ export class CopyReader {
       const now = await this.call(copy, () => own.stat({ bigint: true }));
       if (now.ctimeNs === ctimeNs) this.cache(key, checksum.digest() === copy.copyChecksum);
     };
-    // if the comparison fails, the next reader starts another comparison
+    // ignore the error, because the next client that opens the copy starts another comparison
     void compare()
       .catch(() => {})
       .finally(end)
@@ -242,7 +239,10 @@ export class CopyReader {
     };
   }
 
-  /** Closes a descriptor. Waits indefinitely for a slot, because the descriptor would otherwise stay open forever. */
+  /**
+   * Closes a file descriptor. Waits for a slot without a time limit, because the descriptor would otherwise stay open
+   * forever.
+   */
   private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
@@ -260,7 +260,10 @@ export class CopyReader {
   }
 }
 
-/** Converts an error from a copy or its disk to the reason why the copy cannot be read. @throws any other error */
+/**
+ * Converts an error that occurred while opening or reading a copy to the reason why clients cannot read the copy.
+ * @throws any other error
+ */
 function closedBy(error: unknown): ClosedCopy {
   const closed = findClosed(error);
   if (closed === undefined) throw error;
@@ -273,5 +276,5 @@ function findClosed(error: unknown): Closed | undefined {
   if (error instanceof TapeError) return error.errorClass === 'POLICY' ? 'changed' : 'busy';
   const code = codeOf(error);
   if (code === 'ENOENT') return 'gone';
-  return code === undefined ? undefined : 'busy'; // any other error code comes from the disk, such as EIO or EACCES
+  return code === undefined ? undefined : 'busy'; // any other error code, such as EIO or EACCES, concerns the disk
 }

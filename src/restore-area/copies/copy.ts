@@ -14,12 +14,9 @@ export interface RecordedCopy extends CopyLocation {
   size: bigint;
   /** The copy's inode; null if no copy has been moved into place. */
   ino: bigint | null;
-  /** Modification time in nanoseconds. If it is null, Tapegate treats no file as the copy. */
+  /** Modification time in nanoseconds. If it is null, no file at the copy's path counts as the copy. */
   mtimeNs: bigint | null;
-  /**
-   * Change time (ctime) in nanoseconds. If it is null, Tapegate compares a file's checksum to find out whether the file
-   * is the copy.
-   */
+  /** Change time (ctime) in nanoseconds. If it is null, Tapegate identifies the copy by its checksum. */
   ctimeNs: bigint | null;
   copyChecksum: string | null;
   /** Recorded identity of the disk's marker; null if unknown. */
@@ -29,8 +26,8 @@ export interface RecordedCopy extends CopyLocation {
 /**
  * Gives a partial file its final name without replacing an existing file. Creates a hard link, because `link` fails if
  * the name exists. On a file system without hard links, checks that the name is free, and immediately renames the
- * partial file. The rename might replace another user's file, but not another engine's copy, because an engine that
- * takes over the drive first removes the partial file.
+ * partial file. The rename might replace a file that another process has just created under this name. It cannot
+ * replace another engine's copy, because an engine that takes over the drive first removes the partial file.
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or code ENOENT if the partial
  * file does not exist
@@ -46,14 +43,14 @@ export async function putInPlace(directory: Directory, partial: string, name: st
     renameSync(from, to);
     return;
   }
-  await unlinkPath(from).catch(ignoreMissing); // another engine might have removed the file
+  await unlinkPath(from).catch(ignoreMissing); // another engine might have removed the partial file
 }
 
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
 /**
- * Returns a file's inode and times as the database stores them, modulo 2^64. The stored values can be compared only for
- * equality.
+ * Returns a file's inode and times as the database stores them, modulo 2^64. Such values can be compared only for
+ * equality, because large values become negative.
  */
 export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' | 'mtimeNs' | 'ctimeNs'>): {
   ino: bigint;
@@ -122,8 +119,8 @@ export async function recogniseCopy(
 }
 
 /**
- * Removes a copy that `recogniseCopy` found. Never removes another file or a later copy, because the ctime must be the
- * one in `found`.
+ * Removes a copy that `recogniseCopy` found. Removes the file only if its ctime still equals the ctime in `found`, so
+ * that another file or a later copy stays.
  * @param found what `recogniseCopy` returned
  * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is unavailable
@@ -174,8 +171,8 @@ export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stat
 }
 
 /**
- * Returns whether a file has the recorded size, mtime and ctime. The ctime is reliable, because users cannot set it.
- * Ignores the inode, which can change with each mount.
+ * Returns whether a file has the recorded size, mtime and ctime. A matching ctime shows that the file is unchanged,
+ * because users cannot set the ctime. Ignores the inode, which can change with each mount.
  */
 export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, ctimeNs } = storedStats(stats);
@@ -183,9 +180,8 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Returns whether a file might still be the copy although its inode differs from the recorded inode. All inodes on a
- * disk, including the marker's inode, change if the file system is copied or renumbers its inodes. The caller must
- * compare the bytes.
+ * Returns whether a file with another inode than the recorded one might still be the copy. If a disk's file system is
+ * copied or renumbers its inodes, all inodes change, including the marker's inode. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;
@@ -194,8 +190,8 @@ export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root:
 }
 
 /**
- * Returns the file's stats if the file is the recorded copy. If only the ctime differs, compares the bytes, because a
- * change of the group or mode also changes the ctime.
+ * Returns the file's stats if the file is the recorded copy. If only the ctime differs, compares the bytes, because the
+ * ctime also changes if only the file's group or mode changes.
  */
 async function recognise(
   copy: RecordedCopy,

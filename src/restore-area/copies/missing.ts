@@ -14,14 +14,17 @@ import { openExisting } from '../restore-area.js';
 import { findStats, statIn } from './copy.js';
 
 /**
- * Number of copies that each run of the periodic check examines. With one run per minute, the check of a million copies
- * takes 17 hours.
+ * Number of copies that each run of the periodic check examines. The check runs once per minute, so it takes 17 hours
+ * to examine a million copies.
  */
 const RUN_COPIES = 1000;
 
 const CALL_COPIES = 100;
 
-/** Examines some restored copies in each run, and records missing copies. The next run continues with later copies. */
+/**
+ * Periodic check that finds missing copies and records them. Each run examines some of the restored copies, and the
+ * next run continues with the following copies.
+ */
 export class CopyCheck {
   private after = 0n;
   private afterKept = 0n;
@@ -40,15 +43,16 @@ export class CopyCheck {
   }
 
   /**
-   * Checks the changed copies that Tapegate has left on disk. If such a copy no longer exists, releases its path for
-   * new copies.
+   * Checks the copies that Tapegate did not remove because they were changed outside Tapegate. If such a copy no longer
+   * exists, new copies can use its path again.
    */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
     const gone: KeptCopy[] = [];
     for (const copy of await ctx.copies.findMissing(kept)) {
-      if (await findStats(copy)) continue; // keep the path reserved, because a directory or a link is at this path
+      // keep the path reserved, because something that is not a regular file is at this path
+      if (await findStats(copy)) continue;
       gone.push(copy);
       await confirmOwned(ctx);
       await removeEmptyDirectories(ctx, copy);
@@ -60,8 +64,8 @@ export class CopyCheck {
 const ANSWER_MS = 2000;
 
 /**
- * Returns a function that finds missing copies. Calls run one after another, because a call to a hung disk occupies one
- * of the process's few threads.
+ * Returns a function that finds missing copies. The function makes only one call at a time, because a call to a hung
+ * disk blocks one of the process's few threads.
  */
 export function createCopyLook(): CopyLook {
   const slots = new Limiter(1);
@@ -69,7 +73,7 @@ export function createCopyLook(): CopyLook {
   return {
     findMissing: async (copies) => {
       if (copies.length === 0 || isHanging) return [];
-      // if an earlier call hangs, do not report any copy as missing, because the copies' state is unknown
+      // if an earlier call hangs, report no copy as missing, because this call cannot find out which copies exist
       const late = { ms: ANSWER_MS, error: () => new TapeError('TRANSIENT', 'the restore disks do not answer') };
       const leave = await slots.take({ late }).catch((error: unknown) => {
         if (!(error instanceof TapeError)) throw error;
@@ -104,7 +108,8 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
       // a failure in one directory must not stop the search in other directories
       missing.push(...(await findInDirectory(root, inDirectory).catch(none)));
     }
-    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // throws an error if the disk has been unmounted
+    // check again that the disk is mounted: if it is not, all its copies only seem to be missing
+    if (missing.length > 0) await rootOf(first satisfies MarkedDisk);
     return missing;
   } catch (error) {
     return none(error);

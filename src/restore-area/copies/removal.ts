@@ -1,6 +1,6 @@
 /**
- * Removes copies that no active request needs (domain/disks/removals.ts), and stale files that ended recalls left
- * (domain/disks/stale-files.ts). After a crash or a failure, a later run repeats the removal.
+ * Removes copies that no active request needs (domain/disks/removals.ts), and stale files from recalls that have ended
+ * (domain/disks/stale-files.ts). If a removal fails or the process crashes, a later run removes the file.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -35,7 +35,8 @@ const PAGE = 200;
 const REQUEST_FILES = 5000;
 
 /**
- * Maximum number of concurrent calls on each disk. A call to a hung disk occupies one of the process's eight threads.
+ * Maximum number of concurrent calls on each disk. The limit is low because a call to a hung disk blocks one of the
+ * process's eight threads.
  */
 const CALLS_PER_DISK = 3;
 
@@ -65,7 +66,7 @@ export class WaitingRequests {
 
 /**
  * Removes the copies of released files. If the removal fails for a request, continues with the other requests.
- * @param waiting the requests to skip; a periodic caller must pass the same object in each run
+ * @param waiting the requests to skip. A periodic job must pass the same object in each run
  * @returns the number of removed copies
  * @throws the first error, after all requests have been handled
  */
@@ -98,7 +99,8 @@ export async function removeUnheld(
 }
 
 /**
- * Compares the copies of a request's released files with their records, and passes the copies to `releaseCopies`.
+ * Finds out which copies of a request's released files were changed outside Tapegate, and passes all examined copies to
+ * `releaseCopies`.
  * @returns true if the request still has copies after all reachable copies have been examined
  */
 async function clearRequest(
@@ -113,7 +115,7 @@ async function clearRequest(
       after,
       limit: REQUEST_FILES,
     });
-    const failing = new Set<number>(); // disks on which calls have failed since the page of copies was read
+    const failing = new Set<number>(); // disks that have failed while this page of copies was examined
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
       const examined = await callEach(ctx, disks, { copies, failing, what: 'check' }, compareCopy);
@@ -133,7 +135,7 @@ interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /** Ids of failing disks. `callEach` skips these disks, and adds newly failing disks. */
   failing?: Set<number>;
-  /** The verb in the log message `cannot … a copy or partial file`. */
+  /** What `call` does, as a verb for the log message `cannot … a copy or partial file`. */
   what: string;
 }
 
@@ -207,7 +209,8 @@ async function removeClaimed(
 }
 
 /**
- * Removes the empty directories of removed copies, including copies that another process removed before it was killed.
+ * Removes the empty directories of removed copies. Some of these copies might have been removed earlier, by a process
+ * that was then killed.
  * @returns the copies whose empty directories were removed
  */
 async function removeEmptyAfter<C extends CopyLocation>(
@@ -224,7 +227,7 @@ async function removeEmptyAfter<C extends CopyLocation>(
   return gone.filter((copy) => cleared.has(directoryOf(copy)));
 }
 
-/** Removes stale files that ended recalls left. @returns the number of recalls that no longer have stale files */
+/** Removes stale files from recalls that have ended. @returns the number of recalls that no longer have stale files */
 export async function removeStaleFiles(
   ctx: Context,
   stop: AbortSignal,
@@ -233,7 +236,8 @@ export async function removeStaleFiles(
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
     const page = await readStaleFilesAtRest(ctx, { after, limit: PAGE });
-    // remove partial files before copies, so that a stalled engine cannot put another copy in place
+    // remove partial files before copies, because a stalled engine might otherwise still turn its partial file into a
+    // copy
     const withoutPartial = await removeEach(ctx, disks, page, {
       examine: (left) => findPartial(left, partialName(left)),
       remove: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
@@ -252,8 +256,8 @@ export async function removeStaleFiles(
 }
 
 /**
- * The functions that examine and remove stale files of one kind: either partial files or copies. `remove` receives the
- * result of `examine`, and returns whether no stale file remains. `isNoted` means that the file is a recorded copy,
+ * Functions that examine and remove stale files, which are either partial files or copies. `remove` receives the result
+ * of `examine`, and returns whether no stale file remains. If `isNoted` is set, the database lists the file as a copy,
  * which must not be removed.
  */
 interface Removing<State> {
