@@ -73,7 +73,7 @@ export async function callDisk<T>(
 function mayBeDiskFault(error: unknown): boolean {
   // the disk is not at fault if this process has too many open files
   if (isExhausted(error)) return false;
-  // a TapeError with class TRANSIENT means that the disk's marker is missing or wrong
+  // a TapeError with class TRANSIENT comes from the check of the disk's marker
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError);
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
@@ -317,7 +317,10 @@ function explainReadOnly({ mountpoint }: MarkedDisk, cause: unknown): Error {
   return new TapeError('POLICY', `EROFS: ${mountpoint} is read-only for this process; ${remedy}`, { cause });
 }
 
-/** Thrown if a call fails because the restore disk is full, even if the disk reports free space. */
+/**
+ * Error of a call that failed because the restore disk is full. A disk can be full although it still reports free
+ * space.
+ */
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });

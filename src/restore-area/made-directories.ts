@@ -32,8 +32,8 @@ import {
 const EARLIER_MODE = 0o755;
 
 /**
- * Maximum number of attempts to create and open a directory. An attempt fails if another engine removes the directory
- * before it is open.
+ * Maximum number of attempts to create and open a directory. An attempt fails if another engine removes the new
+ * directory before this engine opens it.
  */
 const ATTEMPTS = 5;
 
@@ -55,7 +55,8 @@ export async function openCopyDirectory(ctx: Context, location: CopyLocation): P
   for (let attempt = 1; ; attempt++) {
     const root = await rootOf(location);
     const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-    // if the whole disk is untrusted, the class is TRANSIENT: the file waits until an operator has fixed the disk
+    // use the class TRANSIENT if the whole disk is untrusted, so that the file waits until an operator has fixed the
+    // disk
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
       await ensureDirectories(ctx, root, directoriesAbove(location.path).reverse());
@@ -101,7 +102,7 @@ async function restrictDirectory(root: string, dir: string, wanted: DirectoryAtt
   });
 }
 
-/** Opens a directory's parent, and calls a function with the path of the directory through the open parent. */
+/** Opens a directory's parent, and passes to `call` the path of the directory below the open parent. */
 async function withParent<T>(
   root: string,
   dir: string,
@@ -125,8 +126,8 @@ export interface WrongMode {
 
 /**
  * Finds directories that Tapegate probably created, and whose mode or group differs from the catalogue or the settings.
- * Only `doctor` grants additional permissions on existing directories, because an engine cannot know whether an
- * operator has changed a mode on purpose.
+ * Engines never add permissions to an existing directory, because an operator might have removed them on purpose. Only
+ * `doctor` adds them.
  * @param repair whether to set the mode and the group
  * @throws AbsentError if the disk is unavailable
  */
@@ -176,7 +177,7 @@ async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): 
   await chmod(at, hasGroup ? mode : withoutGroup(mode));
 }
 
-/** Returns the two modes that `finishDirectory` can set: the first if it can set the group, the second if it cannot. */
+/** Returns the modes that `finishDirectory` can set. The second mode is for a directory whose group it cannot set. */
 export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
   gid === null ? [mode] : [mode, withoutGroup(mode)];
 
@@ -186,7 +187,7 @@ const trySetGroup = (at: string, gid: number): Promise<boolean> =>
     () => false,
   );
 
-/** Creates a directory with a fixed mode, regardless of the umask and the parent directory. */
+/** Creates a directory with the wanted mode, regardless of the umask and the parent directory's set-group-id bit. */
 async function createDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   const at = path.join(parent.fdPath, path.basename(dir));
@@ -210,8 +211,8 @@ export function isUnfinished({ mode, uid }: Stats): boolean {
 /**
  * Removes the directories of a copy, innermost first, as long as they are empty and have the owner, group and mode that
  * Tapegate sets.
- * @throws AbsentError if the disk is unavailable; other disk errors. The caller must retry, because no periodic job
- * looks for empty directories
+ * @throws AbsentError if the disk is unavailable; other disk errors. After an error, the caller must try again later,
+ * because no periodic job looks for empty directories
  */
 export async function removeEmptyDirectories(ctx: Context, location: CopyLocation): Promise<void> {
   const dirs = directoriesAbove(location.path);
@@ -236,14 +237,15 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Returns whether a directory has the owner, group and mode that Tapegate sets. Also accepts the marker's owner,
- * because some file servers map owners, and the group of the marker or of the parent directory.
+ * Returns whether a directory has the owner, group and mode that Tapegate sets. Also accepts the marker's owner and
+ * group, because some file servers map owners, and the parent directory's group, because new directories can inherit
+ * it.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
-  // directories have DIRECTORY_MODE if Tapegate created them before it recorded modes
+  // a directory has DIRECTORY_MODE if Tapegate created it before the catalogue contained the directory's mode
   const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE }), EARLIER_MODE];
   const hasMode = expected.includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;
@@ -274,8 +276,8 @@ export class OpenDirectories {
   /** Parents of the directories that were opened since the last sync, keyed by path on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
   /**
-   * Directories whose sync failed, keyed by path on disk. A later successful sync does not prove that the data is
-   * durable.
+   * Sync errors of directories, keyed by path on disk. A directory's error stays in this map, because a later
+   * successful sync does not prove that the data is durable.
    */
   private readonly failed = new Map<string, Error>();
 
@@ -286,8 +288,8 @@ export class OpenDirectories {
 
   /**
    * Returns the directory of a copy, and creates missing directories. The directory stays open until `close` is called.
-   * @param confirm called before a directory is created; throws an error to prevent the creation
-   * @throws the errors of `openCopyDirectory`; the error of an earlier sync that failed
+   * @param confirm called before missing directories are created. If it throws an error, no directory is created
+   * @throws the errors of `openCopyDirectory`; the error of an earlier failed sync of the directory
    */
   async open(location: CopyLocation, confirm: () => Promise<void>): Promise<Directory> {
     const failure = this.failureOf(location);
@@ -300,7 +302,8 @@ export class OpenDirectories {
       await this.closeOne(known);
     } else if (known && !isMoved(known.directory)) return known.directory;
     else if (known) {
-      // record a failure, because the directory was moved away, together with files that this batch has restored
+      // record an error for the batch, because another process has moved the directory, together with the files
+      // restored into it
       const moved = movedAway(known.directory);
       this.failed.set(key, moved);
       throw moved;
@@ -317,7 +320,7 @@ export class OpenDirectories {
     return directory;
   }
 
-  /** Syncs the open directories, and their parents, because the directories might be new. Never rejects. */
+  /** Syncs the open directories, and also their parents, because an open directory might be new. Never rejects. */
   async sync(): Promise<FailureOf> {
     await Promise.all(
       [...this.directories].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.directory))),
@@ -356,7 +359,7 @@ export class OpenDirectories {
     try {
       await callDisk(this.calls, disk, call);
     } catch (error) {
-      // a removed directory was empty, so no data was lost
+      // ignore a removed directory, because it was empty
       if (codeOf(error) !== 'ENOENT') this.failed.set(key, toError(error));
     }
   }

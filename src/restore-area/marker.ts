@@ -1,6 +1,6 @@
 /**
- * Markers distinguish a restore disk from the empty directory under its mount point. If a disk's own marker is missing,
- * Tapegate does not write to the mount point, and does not count the disk's copies as missing.
+ * Markers distinguish a restore disk from the empty directory under its mount point. Without the right marker, Tapegate
+ * does not write to the mount point, and does not count the disk's copies as missing.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
@@ -17,12 +17,15 @@ export interface MarkedDisk {
   mountpoint: string;
 }
 
-/** Returns the contents of a marker file. They include the mount point, so that Tapegate detects swapped disks. */
+/**
+ * Returns the contents of a marker file. The contents include the mount point, so that Tapegate notices if two disks
+ * are mounted at each other's mount points.
+ */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }
 
-/** Thrown if the disk is unavailable: the mount point is missing, no disk is mounted, or another disk is mounted. */
+/** Error for an unavailable disk: its mount point is missing, or the disk is not mounted there. */
 export class AbsentError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
     super('TRANSIENT', message, options);
@@ -67,8 +70,8 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
 }
 
 /**
- * Returns the identity of the marker file: its inode and, if available, its creation time. The identity changes if the
- * file system renumbers its inodes, or if the disk is copied.
+ * Returns an identifier of the marker file, which consists of the file's inode and, if available, its creation time.
+ * The identifier changes if the file system renumbers its inodes, or if the disk is copied to another file system.
  */
 export async function readMarkerId(root: string): Promise<string> {
   const { ino, birthtimeNs } = await lstat(path.join(root, markerName), { bigint: true });
@@ -122,5 +125,6 @@ export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Pro
 }
 
 export async function dropMarker({ mountpoint }: MarkedDisk, name: string): Promise<void> {
-  await unlink(path.join(mountpoint, name)).catch(() => {}); // ignore the error, because the file might not exist
+  // ignore the error, because the temporary file might not exist
+  await unlink(path.join(mountpoint, name)).catch(() => {});
 }

@@ -22,7 +22,7 @@ export type OwnerRecord = z.infer<typeof ownerRecord>;
 
 const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
 
-/** Thrown if an owner record is damaged or unreadable, although its directory is readable. */
+/** Error for an owner record that is damaged, or that cannot be read although its directory is readable. */
 export class DamagedOwnerError extends TapeError {
   constructor(file: string, cause: unknown) {
     const problem = `the owner record ${file} is damaged or unreadable: ${messageOf(cause)}`;
@@ -63,17 +63,17 @@ export async function writeOwner(
   try {
     await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
     if (sync) await handle.sync();
-    // check the owner after writing the temporary file, because this can take long on a busy disk
+    // check the owner only now, because writing the temporary file can take long on a busy disk
     const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
     if (isFirst) await link(partial, file);
     else if (isOwn) await rename(partial, file);
     if (isFirst || !isOwn) await unlink(partial);
     return isOwn;
   } catch (error) {
-    await unlink(partial).catch(() => {}); // ignore the error, because the file might not exist
+    await unlink(partial).catch(() => {}); // ignore the error, because the temporary file might no longer exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // the file system does not support hard links: replace any record, because two Tapegate installations do not mark a
-    // disk at the same time
+    // without hard links, a rename might replace another owner's record, but two Tapegate installations hardly ever
+    // mark a disk at the same time
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

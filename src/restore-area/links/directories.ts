@@ -11,13 +11,15 @@ import { type DirectoryAttributes, wantedDirectory, withoutGroup } from '../attr
 import { isUnfinished, NEW_MODE } from '../made-directories.js';
 import { type Directory, withDirectory } from '../restore-area.js';
 
-/** Returns the wanted mode and group of each directory in `dirs`, a list of absolute paths. */
+/**
+ * Function that returns the mode and group that Tapegate sets on each directory in `dirs`, a list of absolute paths.
+ */
 export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttributes[]>;
 
 /** Mode of TAPEGATE_LINK_ROOT and of the directories above it, if Tapegate has to create them. */
 const ROOT_MODE = 0o755;
 
-/** Returns a function that finds the wanted mode and group of a link directory or of TAPEGATE_LINK_ROOT. */
+/** Returns a function that finds the mode and group to set on link directories and on TAPEGATE_LINK_ROOT. */
 export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
   return async (dirs) => {
@@ -34,8 +36,8 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 
 /**
  * Creates a directory and sets its group and mode. Also sets the group and mode of a directory that a killed engine
- * left unfinished. Any other existing directory keeps its group and mode.
- * @param parent absolute path without links
+ * left unfinished. Does not change any other existing directory.
+ * @param parent absolute path of the parent directory, with links resolved
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  * just removed
  */

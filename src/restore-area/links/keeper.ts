@@ -25,15 +25,18 @@ import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './link.js';
 
 /**
- * Maximum number of pending links that an engine claims at a time. Even if each call is slow, the engine can process
- * this many links before its claim expires.
+ * Maximum number of pending links that an engine claims at a time. Even if the file system is slow, the engine can
+ * process this many links before its claim expires.
  */
 const PAGE = 100;
 
-/** Time limit for `makeEarly`, in milliseconds. The periodic job creates the remaining links. */
+/**
+ * Time limit for `makeEarly`, in milliseconds. The periodic job creates the links that `makeEarly` does not create in
+ * time.
+ */
 const EARLY_MS = 5000;
 
-/** Records the value of TAPEGATE_LINK_ROOT in the database. The value must be the same for all engines. */
+/** Records the value of TAPEGATE_LINK_ROOT in the database. All engines must have the same value. */
 export async function beginLinks(ctx: Context): Promise<void> {
   const root = ctx.config.linkRoot;
   const changed = await setLinkRoot(ctx, root);
@@ -46,8 +49,8 @@ export async function beginLinks(ctx: Context): Promise<void> {
 }
 
 /**
- * Creates and removes links. A process must use only one instance: while a call hangs and blocks a thread, the instance
- * makes no other call.
+ * Creates and removes links. A process must use only one instance, because only the instance whose call hangs knows
+ * that it must not make another call.
  */
 export class LinkKeeper {
   private readonly ctx: Context;
@@ -73,7 +76,10 @@ export class LinkKeeper {
     }
   }
 
-  /** Creates links to new copies. Never throws, because the periodic job tries failed links again. */
+  /**
+   * Creates links to new copies. Logs an error instead of throwing it, because the periodic job tries again to create
+   * the link.
+   */
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
     await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
@@ -130,8 +136,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Removes empty directories above a removed link. Logs a failure instead of throwing an error, because the copy can
-   * be removed even if the link's directories remain.
+   * Removes empty directories above a removed link. Logs an error instead of throwing it, because Tapegate can remove
+   * the copy even if the link's directories remain.
    */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkDirectories(linkRoot, at, this.attributesOf).catch((error: unknown) => {
@@ -140,8 +146,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Syncs the directories of the links. Must be called before the changes are recorded as done in the database, so that
-   * all recorded changes are durable.
+   * Syncs the directories of changed links. The caller must do this before it records the changes in the database, so
+   * that all recorded changes survive a crash.
    */
   private async sync(
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],
@@ -158,8 +164,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Handles links that other engines recorded while this process was stalled. If this process has created a link that
-   * differs from the record, removes the link.
+   * Handles links that other engines recorded while this process was stalled. If this process created a link that
+   * differs from the other engine's record, removes this link.
    */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
     const ids = late.map(({ fileId }) => fileId);

@@ -20,8 +20,8 @@ import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.j
 import { type AttributesOf, createLinkDirectory } from './directories.js';
 
 /**
- * Thrown if another file occupies the path of a link, or if the path of the link's directory contains an untrusted
- * link.
+ * Error for a link that cannot be created: another file occupies its path, or its directory's path contains an
+ * untrusted link.
  */
 class InTheWayError extends TapeError {
   constructor(message: string) {
@@ -37,8 +37,8 @@ interface LinkOptions {
 }
 
 /**
- * Maximum number of attempts to create a link. An attempt fails if another engine removes the directory while it is
- * empty.
+ * Maximum number of attempts to create a link. An attempt fails if another engine removes the link's directory while
+ * the directory is still empty.
  */
 const ATTEMPTS = 20;
 
@@ -62,7 +62,7 @@ export async function makeLink(
   }
 }
 
-/** @returns the link's directory, with links resolved */
+/** @returns the path of the link's directory, with symbolic links resolved */
 async function makeLinkDirectory(
   at: string,
   { mountpoints, attributesOf }: Omit<LinkOptions, 'fileId'>,
@@ -104,9 +104,9 @@ async function placeLink(
 export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (directory: Directory) => {
     const entry = path.join(directory.fdPath, path.basename(at));
-    // read asynchronously, so that a hang blocks only this call
+    // read the link asynchronously first, so that a hung file system does not block the whole process
     if ((await readLinkEntry(entry))?.target !== target) return;
-    // check and remove the link synchronously, so that this process does nothing else between the two calls
+    // check and remove the link synchronously, so that this process cannot replace the link between the two calls
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
     } catch (error) {
@@ -130,8 +130,8 @@ interface Way {
 }
 
 /**
- * Resolves the links in a directory's path. Users can replace entries at any moment, so the caller must open the
- * returned path with `openExisting`, which checks it.
+ * Resolves the links in a directory's path. Users can replace entries at any moment. Therefore the caller must open the
+ * returned path with `openExisting`, which checks that the path no longer contains links.
  * @throws InTheWayError if the path contains an untrusted link
  */
 async function resolveDirectory(directory: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
@@ -140,7 +140,8 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
   for (const [n, part] of parts.entries()) {
     const next = path.join(real, part);
     const stats = await lstat(next).catch(ignoreNothing);
-    // if an engine was killed before it set a directory's mode, `createLinkDirectory` sets the mode
+    // treat a directory without its final mode as missing, so that `createLinkDirectory` sets its mode; an engine that
+    // was killed left it
     if (!stats || (stats.isDirectory() && isUnfinished(stats))) return { real, missing: parts.slice(n) };
     if (!stats.isSymbolicLink()) {
       real = next;
@@ -155,8 +156,9 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
 }
 
 /**
- * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it. The
- * owner of any other link could make this process change a directory that the owner is not allowed to change.
+ * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it.
+ * Another user's link is untrusted, because it could lead this process to a directory that this user is not allowed to
+ * change.
  * @throws InTheWayError if the link is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {
@@ -198,7 +200,7 @@ async function mayReplace(
   return (await stat(entry).catch(ignoreNothing)) === undefined;
 }
 
-/** Replaces a link atomically, so that the path always exists. */
+/** Replaces a link atomically, so that other processes always find a link at its path. */
 async function replaceLink(
   { at, target }: Link,
   directory: Directory,
@@ -217,7 +219,10 @@ async function replaceLink(
   }
 }
 
-/** Does not include the target of another user's link in the error message. */
+/**
+ * Returns the error for an entry that Tapegate must not replace. The message omits the target of the other link, which
+ * might be private.
+ */
 function describeObstacle(at: string, target: string | null): InTheWayError {
   const what = target === null ? 'not a Tapegate link' : 'a link to another target';
   return new InTheWayError(`${at} is ${what}, and Tapegate does not replace it`);
@@ -229,9 +234,9 @@ function isBelow(file: string, directory: string): boolean {
 
 /**
  * Removes empty directories above a removed link, innermost first. Keeps a directory whose owner, group or mode differs
- * from those that `makeLink` sets, because an operator has changed the directory. Also keeps directories behind a link
- * that leads out of TAPEGATE_LINK_ROOT. Does not sync the removal: after a crash, a removed directory might exist
- * again, but is empty.
+ * from those that `makeLink` sets, because an operator might have changed the directory. Also keeps directories behind
+ * a link that leads out of TAPEGATE_LINK_ROOT. Does not sync the removal, because a crash can at most restore an empty
+ * directory.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkDirectories(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
@@ -254,7 +259,7 @@ function linkDirectoriesAbove(at: string): string[] {
  * @returns whether the directory no longer exists
  */
 async function removeEmptyLinkDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
-  // directories created before modes were recorded have DIRECTORY_MODE
+  // a directory has DIRECTORY_MODE if Tapegate created it before the catalogue contained the directory's mode
   const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE })];
   const remove = async ({ fdPath: at, path: directory, handle }: Directory): Promise<boolean> => {
     const entry = path.join(at, path.basename(dir));
@@ -263,7 +268,7 @@ async function removeEmptyLinkDirectory(root: string, dir: string, wanted: Direc
     const hasMode = modes.includes(stats.mode & 0o777) || isUnfinished(stats);
     if (!stats.isDirectory() || stats.uid !== process.geteuid?.() || !hasGroup || !hasMode) return false;
     if (!isBelow(path.join(directory, path.basename(dir)), root)) return false;
-    await rmdir(entry); // fails if the directory is not empty
+    await rmdir(entry); // `rmdir` fails if the directory is not empty
     return true;
   };
   try {
@@ -277,7 +282,7 @@ async function removeEmptyLinkDirectory(root: string, dir: string, wanted: Direc
 const STAYING = ['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'EROFS'];
 
 interface Standing {
-  /** The link's target; null if the entry is not a link. */
+  /** Target of the symbolic link; null if the entry is not a link. */
   target: string | null;
   stats: BigIntStats;
 }
@@ -301,7 +306,7 @@ async function readLinkEntry(entry: string): Promise<Standing | undefined> {
   }
 }
 
-/** Syncs a link's directory. Does nothing if the directory no longer exists, or was replaced by a link or file. */
+/** Syncs a link's directory. Does nothing if the directory no longer exists, or if a link or file has replaced it. */
 export async function syncLinkDirectory(directory: string): Promise<void> {
   await inLinkDirectory(directory, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }
