@@ -6,18 +6,19 @@
  * owner's database. Engines replace the stamp every few seconds, and record each stamp in the database before writing
  * it to disk.
  *
- * If a record contains another identity, the database was restored from a backup, or another Tapegate has taken over.
+ * If an owner record contains another identity, this database was restored from a backup, or another Tapegate has taken
+ * over the directory.
  *
- * If a record contains a stamp that this database never recorded, an engine that uses another copy of the database
- * wrote the stamp.
+ * If an owner record contains a stamp that this database never recorded, the stamp comes from an engine that uses
+ * another copy of the database.
  *
- * If the database's cluster or directory has changed, the database was copied or moved. An operator must say whether
- * the database is a copy.
+ * If the database is in another cluster or directory than before, it was copied or moved, and an operator must confirm
+ * whether it is a copy.
  *
  * If the start time of the database server has changed, the server was restarted, promoted or cloned. Unless all
- * engines stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original
- * database is still in use, its engines replace the stamps. A process that cannot read any stamp stays fenced, because
- * the disks might not be mounted on the process's host.
+ * engines stopped cleanly, a new process then watches the stamps for a while before it changes anything. If this
+ * database is a clone and the original database is still in use, the engines of the original replace the stamps. A
+ * process that cannot read any stamp stays fenced, because the disks might not be mounted on the process's host.
  *
  * If an embedded database is in the same directory as before, and the host has not restarted, the database is not a
  * copy.
@@ -50,18 +51,19 @@ import { ignoreReplaced, withDirectory } from './restore-area.js';
 
 /** Interval between ownership checks, in milliseconds. */
 export const CHECK_MS = 2000;
-/**
- * Maximum age, in milliseconds, of a check that `confirm` accepts. If the last check is older, `confirm` repeats it.
- */
+/** Maximum age of the last ownership check, in milliseconds. If the last check is older, `confirm` repeats it. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
-/** Waiting times, in milliseconds. Tests replace them with shorter times. */
+/**
+ * Times for which engines wait before they use directories, in milliseconds. Tests replace these times with shorter
+ * ones.
+ */
 export const watching = {
   /**
    * Time for which a process watches the stamps: long enough for a running owner to replace each stamp several times.
    */
   ms: 4 * STAMP_MS,
-  /** Time after which a Tapegate has certainly stopped using a directory that another Tapegate has taken over. */
+  /** Time after which a Tapegate has certainly noticed that another Tapegate has taken over its directory. */
   returnMs: FRESH_MS + CHECK_MS,
 };
 const ANSWER_MS = 2000;
@@ -80,8 +82,8 @@ interface ObservedDirectory {
   record: OwnerRecord | undefined;
   problem: string | undefined;
   /**
-   * Whether the directory responds. If the directory does not respond, the other fields are from the last successful
-   * check.
+   * Whether the owner record was just read. If the directory does not respond, the other fields contain the results of
+   * the last successful check.
    */
   isFresh: boolean;
 }
@@ -95,7 +97,7 @@ export function ownershipOf(ctx: Context): Ownership {
 }
 
 /**
- * Checks that this Tapegate owns its restore disks and libraries, unless the last check is recent.
+ * Checks that this Tapegate owns its restore disks and libraries, unless it has checked this in the last few seconds.
  * @throws FencedError
  */
 export async function confirmOwned(ctx: Context): Promise<void> {
@@ -109,14 +111,14 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Error messages of failed writes of owner records, keyed by directory. The messages omit the random names of
-   * temporary files.
+   * Messages of errors that occurred while writing owner records, keyed by directory. Random file names are removed, so
+   * that the same error is logged only once.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps of this process. After the promotion of a standby, the database might lack the latest stamps.
-   * The process then still recognises its own stamps by their epoch.
+   * Random id that all stamps of this process contain. The process recognises its own stamps by this id, even if a
+   * promoted standby database lacks the latest stamps.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -141,7 +143,7 @@ export class Ownership {
   /**
    * Checks whether this Tapegate owns its restore disks and libraries.
    * @param stamps whether to take ownership of directories without an owner, and to replace stamps
-   * @returns why this Tapegate is fenced; undefined if it is not fenced
+   * @returns the reason why this Tapegate is fenced; undefined if it is not fenced
    */
   async check({ stamps = false } = {}): Promise<string | undefined> {
     this.checking ??= this.checkNow(stamps).finally(() => {
@@ -153,7 +155,7 @@ export class Ownership {
   /**
    * Checks whether this Tapegate is fenced. If the database might be a copy, or another Tapegate might still use a
    * directory, first waits until the waiting period ends.
-   * @param onWait called if `require` must wait
+   * @param onWait called once if `require` has to wait
    * @throws FencedError
    */
   async require(onWait: () => void = () => {}): Promise<void> {
@@ -167,7 +169,7 @@ export class Ownership {
   }
 
   logOnce(reason: string): void {
-    // omit the time of last use, because a new time does not make a new reason
+    // compare the reasons without the time of the directory's last use, because this time changes with each stamp
     const cause = reason.replace(/, last used .*/, '');
     if (this.logged === cause) return;
     this.logged = cause;
@@ -180,17 +182,17 @@ export class Ownership {
   }
 
   /**
-   * Whether the waiting period is about to end. This process then writes its own stamps, so that two waiting copies
-   * notice each other.
+   * Whether the waiting period is about to end. If so, this process already writes its own stamps, because two copies
+   * of a database might be waiting at the same time, and must notice each other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
   }
 
-  /** Records that the engine has stopped cleanly, so that the next start need not wait. */
+  /** Records that the engine has stopped cleanly, so that the next engine can start without a waiting period. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
-    // ignore a failure, because it only delays the next start
+    // ignore an error, because its only effect is a waiting period at the next start
     if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {});
   }
 
@@ -201,7 +203,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    // this process cannot see this disk, but an engine on another host has recorded that the disk has another owner
+    // a disk that this process cannot read, but that has another owner according to an engine on another host
     const unseenDisk = unseen.find(({ isDisk }) => isDisk);
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.location, location);
@@ -224,8 +226,8 @@ export class Ownership {
   }
 
   /**
-   * Makes engines wait after this Tapegate has taken a directory from another Tapegate, because the other Tapegate
-   * might use the directory until the other Tapegate's next check.
+   * Makes engines wait after this Tapegate has taken a directory from another Tapegate, because the previous owner
+   * might not notice this until its next check.
    * @returns why engines must still wait; undefined if they need not wait
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -243,7 +245,7 @@ export class Ownership {
   }
 
   /**
-   * Watches the stamps after the database server restarts.
+   * After a restart of the database server, makes engines wait while this process watches the stamps.
    * @returns why engines must still wait; undefined if they need not wait
    */
   private watch(site: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -276,7 +278,7 @@ export class Ownership {
 
   /** Reads the owner records of the restore disks and the library. Skips unavailable directories. */
   async observe(site: SiteIdentity): Promise<ObservedDirectory[]> {
-    // skip failing disks, because a read that hangs would occupy a thread
+    // skip failing disks, because a hung read would block one of the process's threads
     const directories = listDirectories(this.ctx, site).filter(({ isFailing }) => !(isFailing && this.isAccepted));
     const observeOne = async (directory: OwnedDirectory) => {
       const { mountpoint } = directory;
@@ -291,7 +293,7 @@ export class Ownership {
     return (await Promise.all(directories.map(observeOne))).flat();
   }
 
-  /** @returns undefined if the directory is unavailable @throws Error if the record cannot be read now */
+  /** @returns undefined if the directory is unavailable @throws Error if the owner record cannot be read now */
   private async readDirectory(site: SiteIdentity, directory: OwnedDirectory): Promise<ObservedDirectory | undefined> {
     const root = await findOwnedRoot(directory).catch((error: unknown) => {
       if (error instanceof AbsentError) return undefined;
@@ -361,7 +363,10 @@ export class Ownership {
     if (now !== undefined && now !== before) this.ctx.log.warn({ directory }, `owner record: ${problem}`);
   }
 
-  /** Records a new stamp in the database, which must happen before the stamp is written to a directory. */
+  /**
+   * Returns a new stamp after recording it in the database. A stamp must be in the database before an engine writes it
+   * to a directory.
+   */
   async nextStamp(): Promise<Stamp> {
     const stamp = { epoch: this.epoch, number: ++this.stamps };
     await recordStamp(this.ctx, stamp);
@@ -394,7 +399,7 @@ export async function writeNewOwner(
 
 /**
  * Returns the path of a directory, with symbolic links resolved.
- * @returns undefined if the library is missing, or is empty and therefore might not be mounted
+ * @returns undefined if the directory is a library that is missing, or that is empty and therefore might not be mounted
  * @throws AbsentError if the directory is a restore disk that is unavailable
  */
 export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise<string | undefined> {
@@ -410,11 +415,11 @@ export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise
 async function findDirectory({ config }: Context): Promise<Pick<DatabaseLocation, 'directory' | 'inode' | 'boot'>> {
   const unknown = { directory: null, inode: null, boot: null };
   if (config.databaseUrl !== undefined) return unknown;
-  // ignore an error, because the directory does not exist in some tests
+  // ignore an error, because some tests run without this directory
   const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null);
   if (directory === null) return unknown;
   const { dev, ino } = await stat(directory, { bigint: true });
-  // device numbers do not change until the host restarts
+  // include the device number, which identifies the file system until the host restarts
   return { directory, inode: String(ino), boot: `${boot} ${dev}` };
 }
 
@@ -433,7 +438,10 @@ function isSameLocation(from: DatabaseLocation | null, to: DatabaseLocation): bo
  */
 export type UnsettledDump = 'certain' | 'possible';
 
-/** @param from the recorded location; null after `tapegate restore`, which removes the record */
+/**
+ * @param from the location of the database that was last recorded; null after `tapegate restore`, which removes the
+ * record
+ */
 export function findUnsettledDump(from: DatabaseLocation | null, to: DatabaseLocation): UnsettledDump | undefined {
   if (from === null) return undefined;
   if (differ(from, to, 'table')) return 'certain';
@@ -451,9 +459,7 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
   return undefined;
 }
 
-/**
- * @returns why a restore disk that another Tapegate owns cannot be used; undefined if no other Tapegate owns the disk
- */
+/** @returns an error message if another Tapegate owns the restore disk; undefined if no other Tapegate owns it */
 export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
   const record = await readOwner(root);
   const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));

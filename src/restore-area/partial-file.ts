@@ -1,6 +1,7 @@
 /**
  * Writes a copy to a partial file in the copy's final directory. Chunks are queued and written in the background, so
- * that tape and disk work in parallel. A budget limits the memory for the queued chunks of all copies from one drive.
+ * that the drive can read the next chunks meanwhile. A budget limits the memory for the queued chunks of all copies
+ * from one drive.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -14,7 +15,7 @@ import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptor
 import { isSame, removeEntry } from './entry.js';
 import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';
 
-/** Returns whether an entry is a regular file, as all partial files are. */
+/** Returns whether an entry can be a partial file, which is always a regular file. */
 const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /**
@@ -51,7 +52,7 @@ export async function removePartialSeen(location: CopyLocation, name: string, se
 
 const BUDGET_BYTES = 16 * 1024 * 1024;
 
-/** Limits the number of bytes that have been read from tape but not yet written to disk. */
+/** Memory limit for the bytes that have been read from tape but not yet written to disk. */
 export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
@@ -70,7 +71,7 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The last sync. The caller must receive its error, because the kernel reports each sync error only once. */
+  /** The last background sync. Its error must not be ignored, because the kernel reports each sync error only once. */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first write error. */
   private written: Promise<unknown>;
@@ -87,14 +88,15 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    // until the final group is set, the current group gets only the permissions that all other users have
+    // until the file has its final group, give the group only the permissions that all other users get
     this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode));
     this.written = this.opening;
     this.watchFailure();
   }
 
   /**
-   * Queues a chunk, which the caller must not reuse. Resolves when the budget has room for the next chunk.
+   * Queues a chunk for writing. The caller must not reuse the chunk's buffer. Resolves when the budget has room for the
+   * next chunk.
    * @throws the error of an earlier write
    */
   async write(chunk: Uint8Array): Promise<void> {
@@ -130,12 +132,12 @@ export class PartialFile {
 
   /** Removes the partial file, but not a different file with the same name. @returns false if the removal fails */
   async discard(): Promise<boolean> {
-    await this.written.catch(() => {}); // `write` or `finish` throws the error
+    await this.written.catch(() => {}); // ignore the error, because `write` or `finish` throws it
     const fd = await this.opening.catch(() => undefined);
     if (fd === undefined) return true;
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
-      await this.close().catch(() => {}); // `finish` throws the error
+      await this.close().catch(() => {}); // ignore the error, because only `finish` needs to report it
       await removeEntry(this.directory, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {
@@ -153,7 +155,10 @@ export class PartialFile {
     this.syncing.catch(() => {}); // prevents an unhandled rejection; the next sync, or `finish`, throws the error
   }
 
-  /** Closes the file descriptor. Never closes it twice, because another file might have got the same number. */
+  /**
+   * Closes the file descriptor. Never closes the descriptor twice, because another file might have the same descriptor
+   * by then.
+   */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;
@@ -177,7 +182,7 @@ async function createNew(directory: Directory, name: string, mode: number): Prom
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
-  // remove an existing partial file, because only a failed attempt on the same drive can have left it
+  // remove an existing partial file, because it can only come from a failed attempt on the same drive
   if ((await removeEntry(directory, name, isPartial)) === 'other') throw inTheWay(directory, name);
   return await openFile(file, flags, mode);
 }

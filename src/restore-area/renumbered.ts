@@ -1,10 +1,10 @@
 /**
- * Finds the copies on a disk again after all inode numbers have changed. They change if a disk is copied to another
- * file system, or if its file system renumbers inodes at each mount.
+ * Identifies the copies on a disk after the inode numbers of all files on the disk have changed. Inode numbers change
+ * if a disk is copied to another file system, or if its file system renumbers inodes at each mount.
  *
  * A file with the size and times of a recorded copy counts as the copy, without a comparison of its bytes. If only the
  * ctime differs, Tapegate compares the copy's bytes with the recorded checksum, and records the new inode. A run
- * records its progress in the database. If a run is killed, the next run continues from there.
+ * records its progress in the database. If the process is killed, the next run continues with the remaining copies.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
@@ -29,8 +29,8 @@ import { probeNames } from './setup.js';
 const PAGE = 200;
 
 /**
- * Approximate maximum number of bytes that a run compares. With one run per minute, an engine reads about 100 MB/s at
- * most.
+ * Approximate maximum number of bytes that a run compares. A run starts every minute, so an engine reads at most about
+ * 100 MB/s on average.
  */
 const RUN_BYTES = 6n * 10n ** 9n;
 
@@ -43,8 +43,9 @@ interface MatchRun {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * Identities of disk markers, keyed by disk id. Contains only disks whose copies have all been compared with their
-   * records. An identity is valid only on this host, because other hosts might see different inode numbers.
+   * Identifiers of the markers of checked disks, keyed by disk id. A disk is checked if all its copies have been
+   * compared with their records. The identifiers are valid only on this host, because other hosts might see other inode
+   * numbers.
    */
   private readonly known = new Map<number, string>();
 
@@ -107,7 +108,7 @@ async function runOnDisk<T>(
   }
 }
 
-/** Returns copies from the start of a page, with at most `RUN_BYTES` bytes in total. */
+/** Returns the first copies of a page, up to `RUN_BYTES` bytes in total, but at least one copy. */
 function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   let bytes = 0n;
   const end = page.findIndex(({ size }, n) => {

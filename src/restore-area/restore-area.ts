@@ -1,8 +1,9 @@
 /**
  * The restore area on disk. The path of a restored file is `<mountpoint>/<logical path>`.
  *
- * A copy is written under a temporary name in its final directory, synced and renamed, so any file with a final name is
- * complete. A killed process leaves only a partial file, whose name identifies the recall.
+ * An engine writes a copy under a temporary name in its final directory, syncs it and renames it, so a copy with its
+ * final name is always complete. If the engine is killed before the rename, only a partial file remains, whose name
+ * identifies the recall.
  *
  * Tapegate never writes outside the mount point: it uses each directory through an open descriptor, after the kernel
  * has confirmed the directory's path.
@@ -13,21 +14,21 @@ import path from 'node:path';
 import { codeOf, TapeError } from '../core/errors.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
-/** Location of a copy. The copy need not exist. */
+/** Location of a copy that might not exist yet. */
 export interface CopyLocation extends MarkedDisk {
   path: string;
 }
 
 export interface Directory {
   /**
-   * Path to the directory through its open descriptor. This path stays valid if the directory is renamed or replaced by
-   * a link.
+   * Path to the directory through its open descriptor. This path leads to the same directory even if another process
+   * renames the directory or replaces it with a link.
    */
   fdPath: string;
   handle: FileHandle;
   /**
-   * The path of the directory when it was opened. `root` is the path of the mount point. In both paths, symbolic links
-   * are resolved.
+   * Path that the directory had when it was opened, with symbolic links resolved. `root` is the resolved path of the
+   * mount point.
    */
   path: string;
   root: string;
@@ -35,7 +36,7 @@ export interface Directory {
 
 const HAS_FD_PATHS = process.platform === 'linux';
 
-/** Returns whether an operator has moved an open directory. A removed directory does not count as moved. */
+/** Returns whether an operator has moved an open directory. Returns false if the directory was removed. */
 export function isMoved(directory: Directory): boolean {
   return ![directory.path, removedPath(directory.path)].includes(readPath(directory));
 }
@@ -61,7 +62,10 @@ function readPath({ fdPath, path }: Directory): string {
 
 const removedPath = (path: string) => `${path} (deleted)`;
 
-/** In an error message, replaces the path through the descriptor with the real path. @returns the error */
+/**
+ * Replaces the path through a directory's descriptor with the directory's real path in an error message. @returns the
+ * error
+ */
 export function nameDirectory(error: unknown, { fdPath: at, path: place }: Directory): unknown {
   if (error instanceof Error) error.message = error.message.replaceAll(at, place);
   return error;
@@ -106,8 +110,8 @@ export async function withDirectory<T>(
 }
 
 /**
- * Does the same as `withCopy`, but returns undefined if the copy or its directory is missing, or if a link or file has
- * replaced the directory.
+ * Opens the directory of a copy and calls `use`, as `withCopy` does, but returns undefined if the copy or its directory
+ * is missing, or if a link or file has replaced the directory.
  */
 export async function withCopyIfPresent<T>(
   location: CopyLocation,
@@ -161,8 +165,8 @@ const openPath = (dir: string) => open(dir, constants.O_RDONLY | constants.O_DIR
 
 /**
  * Opens a directory. An NFS client can remember a name as missing although another host has created an entry with that
- * name. The client asks the server again when a process opens the parent directory. Therefore this function opens all
- * parents, from the mount point down, before it reports a directory as missing.
+ * name. The NFS client asks the server again when a process opens the parent directory. Therefore this function opens
+ * all parents, from the mount point down, before it reports a directory as missing.
  */
 async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   try {
@@ -187,7 +191,7 @@ async function findInTheWay(wanted: string, code: string | undefined): Promise<s
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a loop of symbolic links';
   if (code !== 'ENOENT') return undefined;
-  // an error means that the path has no entry, not even a link
+  // ignore an error, because it means that nothing exists at this path, not even a link
   const stats = await lstat(wanted).catch(() => undefined);
   return stats?.isSymbolicLink() ? 'a dangling link' : undefined;
 }

@@ -39,14 +39,14 @@ import { findForeign, ownershipOf } from './ownership.js';
 import { withDirectory } from './restore-area.js';
 import { measureDisk, readFileSystem } from './space.js';
 
-/** `mkdir` options for new mount points, without write permission for other users. */
+/** Options for `mkdir` when Tapegate creates a mount point. Only the owner can write to the new directory. */
 const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;
 
 /**
- * If the site does not have any restore disks, creates one in the data directory. Marks new disks that are certainly
- * mounted.
+ * Creates a restore disk in the data directory if the site does not have any restore disk. Marks new disks that are
+ * certainly mounted.
  */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
@@ -70,8 +70,8 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 /**
  * Registers a restore disk, or changes its allocation, and marks it. The disk can be changed while it is unmounted.
  * @param input.create whether to create a missing mount point
- * @param input.mark whether to accept the mounted file system even if it lacks the marker or the copies that the
- * database records for the disk
+ * @param input.mark whether to write a marker to the mounted file system even if it lacks the copies that the database
+ * lists on the disk
  * @returns the disk and, if marking failed, the reason. Tapegate stores no copy on an unmarked disk
  * @throws InvalidInputError
  */
@@ -93,7 +93,7 @@ export async function addDisk(
   return { disk, problem: undefined };
 }
 
-/** Returns a warning if a disk's allocation exceeds the disk's file system on this host. */
+/** Returns a warning if a disk's allocation is larger than the disk's file system on this host. */
 export async function findExcess({ id, mountpoint, size }: DiskRow): Promise<string | undefined> {
   let totalBytes: bigint | undefined;
   await new BoundedCalls().run(ANSWER_MS, { id, mountpoint }, async () => {
@@ -118,8 +118,8 @@ export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<vo
 }
 
 /**
- * Rejects an untrusted directory. Does not check a registered disk, because engines suspend untrusted disks, and
- * `doctor` reports them.
+ * Rejects an untrusted directory. Skips this check for a disk that is already registered, because engines suspend
+ * untrusted disks and `doctor` reports them.
  */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -129,8 +129,8 @@ async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> 
 }
 
 /**
- * Rejects a missing mount point. Tapegate must not create the directory, because it would then write to the parent file
- * system.
+ * Rejects a missing mount point. Tapegate creates a mount point only if the operator asks for it, because files would
+ * otherwise be restored to the parent file system.
  */
 async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -161,7 +161,7 @@ async function findReal(wanted: string): Promise<string> {
  * Removes a restore disk and its marker, but no other files on the disk.
  * @returns the removed disk and, if removing the marker failed, the reason
  * @throws NotFoundError
- * @throws InUseError if the disk contains copies, or if recalls will store copies on it
+ * @throws InUseError if the disk contains copies, or if recalls have reserved space on it
  */
 export async function removeDiskAndMarker(
   ctx: Context,
@@ -206,13 +206,16 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   return await Promise.all(disks.map(describeDisk));
 }
 
-/** Maximum number of recorded copies to look for on a disk without a marker. */
+/**
+ * Maximum number of recorded copies that Tapegate looks for on a disk without a marker, to find out whether the disk is
+ * mounted.
+ */
 const MAX_PROOFS = 100;
 
 /**
- * Marks a disk that does not have a marker yet. Does not mark the disk if the database lists copies on it and all of
- * them are missing.
- * @returns why the disk does not have a marker; undefined if it has one
+ * Marks a disk that does not have a marker yet. If none of the copies that the database lists on the disk exists, does
+ * not mark it, because the disk might not be mounted.
+ * @returns the reason why the disk has no marker; undefined if it has one
  */
 export async function ensureMarked(
   ctx: Context,
@@ -243,19 +246,19 @@ export async function ensureMarked(
 }
 
 /**
- * Records whether a disk's file system ignores case or Unicode normalisation in names. Does nothing if the database
- * already contains this information.
+ * Records whether a disk's file system ignores case or Unicode normalisation in names. Does nothing if this is already
+ * recorded.
  */
 export async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
 }
 
 /**
- * Checks and records how a disk's file system compares names, even if the database contains this information, because
- * another file system might be mounted now.
+ * Records whether a disk's file system ignores case or Unicode normalisation in names. Replaces an earlier record,
+ * because another file system might be mounted now.
  */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
-  // ignore an error, for example because the disk is not writable now: a later call checks again
+  // ignore an error, because a later call checks again; for example, the disk might not be writable now
   const folds = await foldsNames(root).catch(() => undefined);
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }
@@ -274,21 +277,23 @@ export async function foldsNames(root: string): Promise<boolean> {
       return found.some((stats) => stats !== undefined);
     });
   } finally {
-    // ignore an error, for example because another user has created a file in the directory
+    // ignore an error, because an empty probe directory does no harm
     await rmdir(dir).catch(() => {});
   }
 }
 
 /**
- * Marks a disk for the first time. Skips a disk that another host has already marked, because this host might see only
- * the directory under the mount point.
+ * Marks a disk for the first time. Skips a disk that another host has already marked, because on this host the disk
+ * might not be mounted.
  */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
-  // if an error occurs after the marker's name is recorded, the next call creates the marker file
+  // if an error occurs after this call has recorded the temporary file's name, the next call creates the marker from
+  // this file
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
-  // another process on this host might have recorded a marker name, but not yet created the marker file
+  // another process on this host might have recorded its temporary file's name, but not yet renamed this file to the
+  // marker
   if (markedAs !== null) await placeMarker(disk, markedAs);
 }
 

@@ -49,8 +49,8 @@ export async function beginLinks(ctx: Context): Promise<void> {
 }
 
 /**
- * Creates and removes links. A process must use only one instance, because only the instance whose call hangs knows
- * that it must not make another call.
+ * Creates and removes links. A process must use only one instance: the instance stops making calls while one of its
+ * calls hangs, so that hung calls do not block more threads.
  */
 export class LinkKeeper {
   private readonly ctx: Context;
