@@ -26,8 +26,8 @@ interface Candidate<Queue> {
   queue: Queue;
   entry: UserQueue;
   /**
-   * Bytes per drive second: the bytes that all users have requested from the volume, divided by the seconds that a
-   * drive needs to mount the volume, read these bytes and unmount it.
+   * Bytes per drive second: the bytes that all users have requested from the volume, divided by the drive seconds to
+   * mount, read and unmount the volume.
    */
   yield: number;
 }

@@ -87,8 +87,8 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): E
 const LINEAR = findMedium('linear');
 
 /**
- * Returns the range of end times for files at a staging library. The end is the time at which the library will have
- * staged the files to its disk, plus the time to read them from this disk.
+ * Returns the range of end times for files at a staging library. The end is the time at which the library has staged
+ * the files to its disk, plus the time to read them.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

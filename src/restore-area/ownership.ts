@@ -12,7 +12,7 @@
  * If an owner record contains a stamp that this database never recorded, the stamp comes from an engine that uses
  * another copy of the database.
  *
- * If the database is in another cluster or directory than before, it was copied or moved, and an operator must confirm
+ * If the database is in another cluster or directory than before, it was copied or moved. An operator must then say
  * whether it is a copy.
  *
  * If the start time of the database server has changed, the server was restarted, promoted or cloned. Unless all
@@ -182,8 +182,8 @@ export class Ownership {
   }
 
   /**
-   * Whether the waiting period is about to end. If so, this process already writes its own stamps, because two copies
-   * of a database might be waiting at the same time, and must notice each other.
+   * Whether the waiting period is about to end. If so, this process already writes its own stamps, so that two copies
+   * of a database that wait at the same time notice each other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;

@@ -1,8 +1,8 @@
 /**
  * The restore area on disk. The path of a restored file is `<mountpoint>/<logical path>`.
  *
- * An engine writes a copy under a temporary name in its final directory, syncs it and renames it, so a copy with its
- * final name is always complete. If the engine is killed before the rename, only a partial file remains, whose name
+ * An engine writes a copy under a temporary name in its final directory, syncs it and renames it. Therefore a copy with
+ * its final name is always complete. If the engine is killed before the rename, only a partial file remains, whose name
  * identifies the recall.
  *
  * Tapegate never writes outside the mount point: it uses each directory through an open descriptor, after the kernel
