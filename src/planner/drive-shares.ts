@@ -1,6 +1,6 @@
 /**
- * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when an
- * engine releases one of its drives.
+ * Shares drives among engines by weight. Decides when an engine must leave a free drive to another engine, and when it
+ * must release one of its drives.
  *
  * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). An
  * engine gives a drive to another engine if that engine needs a drive and has a greater claim.

@@ -1,6 +1,7 @@
 /**
- * The owner record of a restore disk or library: a file with the identity of the database whose engines are allowed to
- * change the disk or library. The record also contains a stamp, which the engines replace every few seconds.
+ * The owner record of a restore disk or library. The record is a file with the identity of a database: only this
+ * database's engines are allowed to change the disk or library. The record also contains a stamp, which the engines
+ * replace every few seconds.
  */
 import { randomUUID } from 'node:crypto';
 import { link, open, rename, unlink } from 'node:fs/promises';
