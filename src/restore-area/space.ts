@@ -1,10 +1,10 @@
 /**
- * Measures the actual free space on restore disks. Records in the database are not enough, because other programs can
- * also write to the disks.
+ * Measures the actual free space on restore disks. The database alone cannot show the free space, because other
+ * programs also write to the disks.
  *
- * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is valid for at
- * most a second, and only until the disk's row in the database changes. Tapegate skips an unresponsive disk until the
- * disk responds again.
+ * The engine measures free space before it starts recalls, without database locks (domain/disks/reservations.ts). A
+ * measurement of a disk becomes invalid after one second, or earlier if the disk's row in the database changes.
+ * Tapegate skips an unresponsive disk until the disk responds again.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -19,7 +19,7 @@ import { AbsentError, rootOf } from './marker.js';
 
 /** Total bytes of a file system, and bytes that are free for unprivileged users. */
 export interface FileSystem {
-  /** Device number, which is equal for disks on the same file system. */
+  /** Device number of the file system. Disks on the same file system have the same number. */
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
@@ -29,8 +29,8 @@ export interface FileSystem {
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies a number of blocks by the block size. Limits the result to the largest number that the database can store,
- * because a file system of unlimited size might report more.
+ * Converts a number of blocks to bytes. Limits the result to the largest number that the database can store, because a
+ * file system without a size limit might report a larger number.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
@@ -52,8 +52,8 @@ export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
 }
 
 /**
- * Returns the reason, as text for users, why a disk with free bytes rejects new files. Returns undefined if it accepts
- * them.
+ * Returns, as text for users, why a disk rejects new files despite free bytes. Returns undefined if the disk accepts
+ * new files.
  */
 function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
   return hasNoInodes ? 'its file system has no inodes left' : undefined;
@@ -86,9 +86,9 @@ export class DiskGauge {
   private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
-  /** Resolves when the latest measurement has ended. The next measurement waits for this promise. */
+  /** Promise that resolves when the latest measurement has ended, so that measurements run one after the other. */
   private queue: Promise<unknown> = Promise.resolve();
-  /** Called if measuring a disk fails. Must not block. */
+  /** Called if the measurement of a disk fails. The callback must not block. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
   /** @param of.host name of this host in recorded measurements @param of.group value of TAPEGATE_RESTORE_GROUP */
@@ -124,7 +124,7 @@ export class DiskGauge {
   private async measureOne(disk: MeasuredDisk, version: string): Promise<DiskSpace> {
     const known = this.known.get(disk.id);
     const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
-    // reuse a recent problem, even if the disk's row in the database has changed
+    // do not measure a disk again within a second after a problem, even if its row in the database has changed
     if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
     const at = performance.now();
     let space: DiskSpace | undefined;

@@ -76,7 +76,7 @@ export class PlannedStrategy implements Strategy {
     return choice && this.take(drive, choice.queue.volume, state);
   }
 
-  /** Returns the time at which idle drives must ask for work again, even if no new request arrives. */
+  /** Returns the time at which the simulator must offer work to idle drives again, even without a new request. */
   wakeAt(now: number): number | undefined {
     const isDone = [...this.waiting.values()].every((files) => files.isEmpty);
     return isDone ? undefined : now + this.policy.collectSeconds / 2;

@@ -19,8 +19,8 @@ export interface Strategy {
    */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
   /**
-   * Returns the time, in seconds, at which the simulator must call `next` again even without a new request or a free
-   * drive.
+   * Returns the time, in seconds, of the next call of `next`, even if no request arrives and no drive becomes free
+   * before.
    */
   wakeAt?(now: number): number | undefined;
   charge?(user: string, seconds: number, now: number): void;
@@ -46,7 +46,7 @@ export interface Wait {
 interface SimulateOptions {
   drives: number;
   medium: Medium;
-  /** Called after files are requested, and before any drive reads its next file. */
+  /** Called after users request files, and before any drive starts to read another file. */
   onAsked?(files: readonly Arrival[], now: number, drives: readonly BusyDrive[]): void;
 }
 
@@ -115,9 +115,9 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 }
 
 /**
- * Returns a lower bound on the drive hours for files that are all requested at the start. Assumes that each volume is
- * mounted once, and that files are read at streaming speed. Returns undefined if a volume has too many files for
- * `orderReads` to compute a bound.
+ * Returns the minimum number of drive hours for reading the files, if users request all files at the start. Assumes
+ * that drives mount each volume once, and read files at streaming speed. Returns undefined if a volume has too many
+ * files for `orderReads` to compute a bound.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;

@@ -19,8 +19,8 @@ export function createArrivalOrder(): Strategy {
 const SLOTS_PER_USER = 2;
 
 /**
- * The recall strategy of django-nla_control. Each drive takes a random request, and reads the request's files in the
- * listed order. At most two drives serve the same user.
+ * The recall strategy of django-nla_control. Each drive takes a random request, and reads its files in the order in
+ * which the request lists them. At most two drives serve the same user.
  */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);
@@ -81,7 +81,7 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
 
 /**
  * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Before
- * unmounting, also reads files that users have requested since the volume was mounted.
+ * unmounting a volume, also reads files that users have requested since the mount.
  */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();

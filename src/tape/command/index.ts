@@ -32,8 +32,8 @@ const script = () =>
   });
 
 /**
- * Matches names of environment variables that probably contain a secret. Settings must not contain secrets, because the
- * database stores settings.
+ * Matches the names of environment variables whose values are probably secret. Settings must not contain secrets,
+ * because the database stores settings.
  */
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
@@ -113,7 +113,7 @@ export const commandStaging: StagingKind<StagingSettings> = {
   terms: ({ waitSeconds }) => (waitSeconds ? { waitSeconds } : {}),
 };
 
-/** Creates the object that runs the scripts. */
+/** Creates the object that runs a library's scripts. */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {
     locate: ([program = '', ...args]) => [programPath(env, program), ...args],
@@ -218,7 +218,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/** Returns the released files that are still on disk or will arrive later. */
+/** Returns the released files that are still on the library's disk, or will arrive there later. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

@@ -1,4 +1,7 @@
-/** Writes the files that a script receives, and parses the file states that the script reports, as JSON lines. */
+/**
+ * Formats the list of files that a script receives, and parses the file states that the script reports. Both are in
+ * JSON Lines format.
+ */
 import { type ErrorClass, oneLine, quote, TapeError } from '../../core/errors.js';
 import { showValue as show } from '../kind.js';
 import type { FileState, RetainedFile, StagedFile } from '../staging.js';
@@ -75,7 +78,7 @@ function parseObject(line: string): Record<string, unknown> {
     const value: unknown = JSON.parse(line);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // invalid JSON causes the error below
+    // ignore the syntax error, because the statement below throws an error with a clearer message
   }
   throw new ProtocolFault(`a line is not a JSON object: ${quote(line)}`);
 }

@@ -12,13 +12,13 @@ export interface Caller {
   locate(command: readonly string[]): string[];
 }
 
-/** Returns the maximum number of seconds for which this process waits for a script after SIGTERM. */
+/** Returns how many seconds, at most, Tapegate waits for a script to exit after it sends SIGTERM to the script. */
 export function endSeconds({ killMs }: Caller): number {
   return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
 
 /**
- * The files that a failed script call affects. `all` stands for all files in the call, and the failure counts against
+ * The files that a failed script call affects. `all` stands for all files in the call; such a failure counts against
  * the library. `volume` stands for all files on the mounted volume. `file` stands for one file of a drive library.
  * `staged` stands for one file that a staging library was asked to stage, but might not have staged yet.
  */
@@ -49,7 +49,7 @@ const MAX_ANSWER = 32 * 1024 * 1024;
  * Runs a script.
  * @returns the script's output; empty unless `isRead`
  * @throws TapeError if the script fails. The exit code determines the error class. The class is TRANSIENT if the script
- * takes longer than `seconds` or writes too much.
+ * runs longer than `seconds`, or writes more than `MAX_ANSWER` bytes.
  */
 export async function runScript(
   caller: Caller,
@@ -83,8 +83,8 @@ export async function runScript(
 }
 
 /**
- * Yields a script's output as fast as the reader processes it. Stops the script if it neither writes a byte nor exits
- * for `silenceSeconds` seconds.
+ * Yields a script's output as fast as the reader processes it. Stops the script if its output pauses for more than
+ * `silenceSeconds` seconds.
  * @throws TapeError after the last byte, if the script fails
  */
 export async function* streamScript(
@@ -101,7 +101,7 @@ export async function* streamScript(
   const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
   try {
     for await (const chunk of script.output()) {
-      isWaiting = false; // the time that the reader spends on the chunk does not count as silence
+      isWaiting = false; // do not stop the script while the reader processes a chunk
       yield chunk;
       signal.throwIfAborted();
       isWaiting = true;

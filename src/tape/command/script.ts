@@ -11,12 +11,12 @@ import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];
-  /** All environment variables of the script. The script does not inherit any variables from this process. */
+  /** All environment variables of the script, which does not inherit any variables from Tapegate. */
   environment: Readonly<Record<string, string>>;
-  /** The standard input of the script; if absent, the input is empty. */
+  /** Text for the script's standard input; if absent, the standard input is empty. */
   input?: string;
   isRead: boolean;
-  /** Milliseconds from SIGTERM to SIGKILL. */
+  /** Time between SIGTERM and SIGKILL, in milliseconds. */
   killMs: number;
 }
 
@@ -30,11 +30,15 @@ export interface ScriptEnd {
 const TAIL_BYTES = 8 * 1024;
 
 /**
- * Maximum milliseconds to wait for standard error after the script exits, because a child process might keep it open.
+ * Maximum time, in milliseconds, to read standard error after the script exits. The time is limited because a child
+ * process of the script might keep standard error open.
  */
 const TAIL_MS = 1000;
 
-/** Maximum milliseconds to wait for a process after SIGKILL. A process that hangs in the kernel does not end. */
+/**
+ * Maximum time, in milliseconds, to wait for a process to exit after SIGKILL. SIGKILL does not end a process that hangs
+ * in the kernel.
+ */
 export const GIVE_UP_MS = 2000;
 
 /** Starts a script. @throws LibraryError if the script cannot be started */
@@ -61,7 +65,7 @@ function notStarted(program: string, cause: unknown): LibraryError {
   return new LibraryError(errorClass, `${program} cannot be started: ${whyNotStarted(program, cause)}`, { cause });
 }
 
-/** Returns why a program did not start. */
+/** Returns the reason why a program did not start. */
 function whyNotStarted(program: string, cause: unknown): string {
   const code = codeOf(cause);
   if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))
@@ -92,16 +96,15 @@ export class Script {
     child.stderr?.on('data', (chunk: Buffer) => {
       this.tail = Buffer.from(Buffer.concat([this.tail, chunk]).subarray(-TAIL_BYTES));
     });
-    // add a listener, because Node.js would otherwise discard the output of a script that exits before its output is
-    // read
+    // add a listener, because Node.js would otherwise discard unread output when the script exits
     child.stdout?.on('readable', () => {});
     child.stdin?.on('error', () => {}); // ignore errors, because a script can exit without reading its input
     child.stdin?.end(input);
   }
 
   /**
-   * Yields the standard output of the script. While the caller does not read the output, the script cannot write more
-   * of it.
+   * Yields the standard output of the script. If the caller stops reading, the script blocks as soon as the pipe is
+   * full.
    */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
@@ -179,7 +182,8 @@ export class Script {
       child.once('exit', (code, signal) => {
         this.isOver = true;
         if (child.stdout) this.drain(child.stdout);
-        // kill the remaining processes of the group, whose id is not reused while the group has members
+        // kill the remaining processes in the group; the kernel does not reuse the group's id while a process is in the
+        // group
         this.kill('SIGKILL');
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
@@ -192,7 +196,7 @@ export class Script {
     try {
       process.kill(-this.child.pid, signal);
     } catch {
-      // the group no longer has members
+      // ignore the error, because all processes of the group have exited
     }
   }
 }

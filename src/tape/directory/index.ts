@@ -1,4 +1,4 @@
-/** The library type `directory`, in which each volume is a directory, and each position on the volume is a file. */
+/** The library type `directory`, in which each volume is a directory that contains one file for each position. */
 import { randomUUID } from 'node:crypto';
 import fs, { constants, type Dir } from 'node:fs';
 import { access, link, mkdir, open, opendir, readdir, rm, rmdir, stat } from 'node:fs/promises';
@@ -71,14 +71,14 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
     async sync(volume, signal) {
       const directory = volumeDirectory(root, volume);
       const files = unsynced.get(directory) ?? [];
-      // never sync a file twice: after a failed sync, another sync might succeed without writing the data
+      // sync each file only once, because a second sync after a failed sync might succeed without writing the data
       unsynced.delete(directory);
       try {
         signal.throwIfAborted();
         await syncFiles(files, signal);
         if (files.length === 0) return;
         await syncPath(directory);
-        await library.check(); // throws an error if another directory has replaced the library
+        await library.check(); // fails if another directory has replaced the library's directory
       } catch (error) {
         throw signal.aborted ? signal.reason : classify(error, `volume ${volume}`);
       }
@@ -129,7 +129,7 @@ async function isExistingDirectory(directory: string): Promise<boolean> {
   }
 }
 
-/** Returns why a volume is unreadable; undefined if it is readable. */
+/** Returns the reason why a volume is unreadable; undefined if the volume is readable. */
 async function findProblem(directory: string): Promise<string | undefined> {
   try {
     if (!(await isExistingDirectory(directory))) return `the volume ${directory} no longer exists`;
@@ -218,14 +218,14 @@ function classify(error: unknown, where: string): unknown {
 }
 
 /**
- * Name of the marker file in each library that Tapegate has created. An empty directory without this file might be an
- * unmounted mount point. The name is not a valid volume name.
+ * Name of the marker file in each library that Tapegate has created. An empty directory without a marker file might be
+ * an unmounted mount point. A volume cannot have the marker's name.
  */
 const MARKER = '.tapegate-library';
 
 /**
- * Mode of directories in a library. Only the owner has access, because tape copies do not store the modes of the
- * original files.
+ * Permissions of directories in a library. Only the owner has access, because tape copies do not keep the permissions
+ * of the original files, some of which might be private.
  */
 const OWN_DIRECTORY = 0o700;
 const OWN_FILE = 0o600;
@@ -233,8 +233,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * Device and inode of the directory when the library was opened. If they change, another directory or file system is
-   * now at the same path.
+   * Device and inode of the directory when the library was opened. If the device or inode changes, another directory or
+   * file system is now at the same path.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
@@ -285,7 +285,8 @@ class LibraryDirectory {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      // remove the new directory, because another directory has replaced the library
+      // remove the volume's new directory, because it is not in this library: another directory has replaced the
+      // library
       await rmdir(directory).catch(() => {});
       throw error;
     });
@@ -295,7 +296,8 @@ class LibraryDirectory {
   private async make(): Promise<void> {
     const first = await mkdir(this.root, { recursive: true, mode: OWN_DIRECTORY });
     if (await this.isEmpty()) {
-      // do not follow a link or block on a pipe, because another process might have created one with this name
+      // do not follow a link or wait for a pipe, because another process might have created a link or pipe with the
+      // marker's name
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());
@@ -334,7 +336,7 @@ export async function isEmptyLibrary(root: string): Promise<boolean> {
 }
 
 async function isEmpty(library: Dir): Promise<boolean> {
-  // the loop closes the directory when it ends, even after `return`
+  // the `for await` loop closes the directory, even after `return`
   for await (const { name } of library) if (!name.startsWith(ownerName)) return false;
   return true;
 }
