@@ -93,7 +93,7 @@ export class PlannedStrategy implements Strategy {
   }
 
   /**
-   * Returns the state of the schedule.
+   * Returns the input for the planner: users' shares, current time and policy.
    * @param now seconds on the virtual clock; never earlier than in the previous call
    */
   stateAt(now: number): ScheduleState {

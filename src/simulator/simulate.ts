@@ -19,8 +19,8 @@ export interface Strategy {
    */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
   /**
-   * Returns the time, in seconds, of the next call of `next`, even if no request arrives and no drive becomes free
-   * before.
+   * Returns the latest time, in seconds, at which the simulator must call `next` again. The simulator calls `next`
+   * earlier if a request arrives or a drive becomes free.
    */
   wakeAt?(now: number): number | undefined;
   charge?(user: string, seconds: number, now: number): void;

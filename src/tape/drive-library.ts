@@ -2,15 +2,17 @@
 import { TapeError } from '../core/errors.js';
 
 /**
- * Reports that the volume or its file system is unavailable. A VolumeError does not count against the file that the
- * engine wanted to read. The engine treats any error from `mount` as a VolumeError.
+ * Reports that the volume or its file system is unavailable. The engine does not count a VolumeError as a failure of
+ * the file to be read. The engine treats any error from `mount` as a VolumeError.
  */
 export class VolumeError extends TapeError {}
 
 /** Reports that the drive is busy, broken or misconfigured. The engine can use another drive for the volume. */
 export class DriveError extends VolumeError {}
 
-/** Reports that this process cannot reach the library. A LibraryError does not suspend the volume. */
+/**
+ * Reports that this process cannot reach the library. The engine does not suspend a volume because of a LibraryError.
+ */
 export class LibraryError extends VolumeError {}
 
 /**
@@ -49,8 +51,8 @@ export interface FileOnVolume {
  */
 export interface DriveLibrary {
   /**
-   * The library's own time limits for calls, in seconds. The engine does not treat a call as stalled before its limit
-   * has passed.
+   * The library's own time limits for calls, in seconds. The engine treats a call as stalled only after the call's time
+   * limit.
    */
   readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
 
@@ -66,16 +68,16 @@ export interface DriveLibrary {
 /** A drive library to which the command `archive` can write. */
 export interface WritableLibrary extends DriveLibrary {
   /**
-   * Opens the library before the first write. If another directory replaces the opened library, later writes fail.
-   * Libraries that are always available do not have this method.
+   * Opens the library before the first write. Later writes fail if another directory has replaced the opened library's
+   * directory. Libraries that are always available need no method `open`.
    * @param make whether to create a missing library
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
 
   /**
-   * Finds the last volume whose name matches `names`, and the highest position on it (0 if the volume is empty). A
-   * longer name counts as later than a shorter name.
+   * Finds the last volume whose name matches `names`, and the highest position on this volume (0 if the volume is
+   * empty). A longer name counts as later than a shorter name.
    */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
@@ -83,8 +85,8 @@ export interface WritableLibrary extends DriveLibrary {
    * Writes a file to a volume, and creates the volume if it does not exist.
    *
    * When the promise resolves, the file is durable, unless the library has a method `sync`. If the promise rejects, the
-   * file is not created. The caller must not reuse the memory of a chunk before the library requests the next chunk.
-   * The library rethrows errors from `bytes` unchanged.
+   * file is not created. The caller can reuse the memory of a chunk as soon as the library requests the next chunk. The
+   * library rethrows errors from `bytes` unchanged.
    * @param position the position of the file on the volume; an occupied position causes an error of the class PERMANENT
    * @returns the number of bytes written
    * @throws LibraryError if the library is missing, because `write` never creates a library

@@ -24,9 +24,9 @@ export async function* readFileChunks(
   let ahead: Promise<Buffer> | undefined;
   try {
     signal.throwIfAborted();
-    // use O_NONBLOCK, because opening a pipe would otherwise wait for a writer
+    // use O_NONBLOCK, because `open` would otherwise wait until another process writes to a pipe
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const stats = fs.fstatSync(fd); // does not block, because the inode of an open file is cached
+    const stats = fs.fstatSync(fd); // `fstatSync` does not block, because the kernel caches the inode of an open file
     if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
     let left = stats.size;
     ahead = left > 0 ? readChunk(fd, left) : undefined;
@@ -43,7 +43,8 @@ export async function* readFileChunks(
   } finally {
     // wait for a pending read, which still uses the file descriptor
     await ahead?.catch(() => {});
-    if (fd !== undefined) fs.closeSync(fd); // closing does not block, because the file was only read
+    // `closeSync` does not block, because this function has not written to the file
+    if (fd !== undefined) fs.closeSync(fd);
   }
 }
 

@@ -43,7 +43,7 @@ export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    // report an invalid list item as a fault in the list
+    // remove list indexes from the path, so that the message names the setting that contains the list
     const path = issue.path.filter((part) => typeof part === 'string');
     const paths = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...path, key]) : [path];
     for (const each of paths) {
@@ -69,7 +69,7 @@ export function showValue(value: unknown): string {
   return typeof value === 'string' ? quote(value) : quote(JSON.stringify(value) ?? 'nothing').slice(1, -1);
 }
 
-/** Returns the error messages for a setting with an invalid or missing value. */
+/** Returns an option for a setting's schema that creates the message for an invalid or missing value. */
 export function expects(expected: string) {
   const error = (issue: Issue) =>
     issue.input === undefined ? `must be given: ${expected}` : `must be ${expected}, not ${show(issue)}`;
@@ -152,7 +152,7 @@ export const webUrl = () =>
     return z.NEVER;
   });
 
-/** Shortest and longest expected wait for a requested file, in seconds. */
+/** Minimum and maximum time, in seconds, that a requested file is expected to take to arrive on disk. */
 export interface Wait {
   least: number;
   most: number;

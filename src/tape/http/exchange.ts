@@ -10,9 +10,12 @@ import { untilAborted } from '../until-aborted.js';
 export interface TimeLimits {
   /** Time limit for opening a connection, including the TLS handshake. */
   connectMs: number;
-  /** Time limit for receiving the response head, counted from the opening of the connection. */
+  /** Time limit from the start of a connection to the end of the response head. */
   answerMs: number;
-  /** Time limit between two chunks of a response body. The time that the reader spends on a chunk does not count. */
+  /**
+   * Time limit between two chunks of a response body. The reader's own processing time does not count towards this
+   * limit.
+   */
   silenceMs: number;
 }
 
@@ -38,7 +41,8 @@ export interface Answer {
   /** URL of the request without its query, for error messages. */
   name: string;
   /**
-   * Yields the response body. Can be called only once. Closes the connection if the reader stops before the end.
+   * Yields the response body. The caller can call `read` only once. Closes the connection if the reader stops before
+   * the end.
    * @throws LibraryError if the body breaks off
    * @throws SilentServerError if no bytes arrive in time
    */

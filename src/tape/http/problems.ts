@@ -7,7 +7,7 @@ import type { Reply } from './site-client.js';
 
 export interface Problem {
   status: number;
-  /** Error message with the URL, the status and the server's explanation. */
+  /** Error message that contains the URL, the HTTP status and the server's explanation. */
   text: string;
   /** Seconds to wait before a retry; undefined if the response does not contain a Retry-After header. */
   retryAfterSeconds: number | undefined;

@@ -87,8 +87,7 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
     const text = `the data from ${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
-    // the class is MEDIA, because a retry after a TRANSIENT error would continue at the file's end, and so accept the
-    // wrong bytes
+    // do not use the class TRANSIENT: a retry would continue at the end of the file, and keep the wrong bytes before it
     throw new TapeError('MEDIA', text);
   }
 }
@@ -102,7 +101,7 @@ const STRONG_AFTER_MS = 60_000;
 const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
 
 /**
- * Records the validators of the first response in `version`. For later responses, compares their validators with
+ * Records the validators of the first response in `version`. Compares the validators of each later response with
  * `version`. Ignores weak entity tags, because they do not identify the exact bytes. This module does not send the
  * header If-Match, because some servers reject their own entity tags in this header.
  * @throws ChangedError if a validator differs
@@ -167,7 +166,7 @@ function shortFileError({ name }: Reply, from: bigint, total: bigint): TapeError
 }
 
 interface Extent {
-  /** Number of bytes before `from`, to be skipped at the start of the response body. */
+  /** Number of bytes to skip at the start of the response body, because they come before `from`. */
   toSkip: bigint;
   /** Length of the response body in bytes; undefined if the server does not report it. */
   expected: bigint | undefined;
@@ -197,8 +196,8 @@ function readExtent({ response, name }: Reply, from: bigint): Extent {
 }
 
 /**
- * Preferred digests. Grid storage systems usually store an Adler-32 checksum. To compute another digest, they might
- * have to read the whole file.
+ * Preferred digests. Grid storage systems usually store an Adler-32 checksum, but might read the whole file to compute
+ * any other digest.
  */
 const WANTED_DIGESTS = {
   'want-repr-digest': 'adler=10, sha-256=5, md5=1',

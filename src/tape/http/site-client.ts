@@ -35,7 +35,7 @@ interface Call {
 
 export interface Reply extends Answer {
   ways: readonly ResponseHead[];
-  /** The bearer token of the request; absent if the request did not contain one. */
+  /** The bearer token in the request; absent if the request did not contain a token. */
   token?: string;
 }
 

@@ -12,7 +12,7 @@ import { fill, type LtfsSettings } from './settings.js';
 
 export interface ListedFile extends FileOnVolume {
   position: bigint;
-  /** Nanoseconds since 1970. */
+  /** Modification time of the file, in nanoseconds since 1970. */
   mtimeNs: bigint;
 }
 
@@ -55,8 +55,8 @@ export class LtfsVolume implements ListableVolume {
   private readonly top: string;
   private readonly base: string;
   /**
-   * The last directory that was found to be inside `base`. Cached, so that not every file in the directory needs a
-   * check.
+   * The last directory that was found to be inside `base`. Cached, because one check is enough for all files in a
+   * directory.
    */
   private directory = '';
 

@@ -9,7 +9,7 @@ import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { CommandFailure, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** Shortest and longest pause between attempts to unload a drive. */
+/** Minimum and maximum pause between two attempts to unload a drive. */
 const AGAIN_MS = { first: 250, most: 5000 };
 
 export class Changer {
@@ -53,8 +53,8 @@ export class Changer {
   }
 
   /**
-   * Moves the cartridge from a drive to a slot. Retries failed moves until a time limit. Does nothing if the drive is
-   * empty.
+   * Moves the cartridge from a drive to a slot. Retries failed moves until the time limit in the settings. Does nothing
+   * if the drive is empty.
    * @param element the drive's number in the changer; the drive can belong to another library
    * @throws DriveError if the cartridge stays in the drive
    * @throws LibraryError
@@ -93,7 +93,8 @@ export class Changer {
     try {
       const args = fill(commands[step], { ...values, changer });
       const running = runCommand(args, { seconds: seconds[step], lock: lock.fd, signal });
-      lock.close(); // closes only this process's descriptor; the command has inherited the lock
+      // close this process's descriptor now; the running command has inherited the lock, and holds it until it exits
+      lock.close();
       return await running;
     } finally {
       lock.close();
@@ -107,7 +108,7 @@ export interface Element {
   /** Number of the element in the output of `mtx`. Drives are numbered from 0, and slots and ports together from 1. */
   number: number;
   isFull: boolean;
-  /** Undefined if the element does not contain a cartridge, or the barcode is unreadable. */
+  /** Barcode of the cartridge; undefined if the element is empty or the barcode is unreadable. */
   volume: string | undefined;
   /** Number of the slot from which the changer moved the cartridge to the drive; undefined if unknown. */
   source: number | undefined;

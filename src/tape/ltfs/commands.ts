@@ -14,7 +14,7 @@ import { untilAborted } from '../until-aborted.js';
 /** Maximum output of a command in characters: enough for the status of a changer with thousands of slots. */
 const MAX_OUTPUT = 4 * 1024 * 1024;
 
-/** Milliseconds from SIGTERM to SIGKILL. */
+/** Time between SIGTERM and SIGKILL, in milliseconds. */
 const KILL_MS = 10_000;
 
 /**
@@ -68,7 +68,7 @@ function run(args: readonly string[], { seconds, lock }: CommandOptions): Promis
     };
     const limit = setTimeout(() => {
       stop(`did not exit within ${seconds} s`);
-      // stop waiting, because a process that hangs in the kernel ignores SIGKILL
+      // stop waiting for the command, because SIGKILL does not end a process that hangs in the kernel
       setTimeout(() => settle(null), 2 * KILL_MS).unref();
     }, seconds * 1000);
     const settle = (code: number | null, signalName?: string | null) => {
@@ -99,7 +99,7 @@ function killGroup(pid: number | undefined, signal: 'SIGTERM' | 'SIGKILL'): void
   try {
     process.kill(-pid, signal);
   } catch {
-    // the command has ended
+    // ignore the error, because the command has already exited
   }
 }
 

@@ -64,8 +64,8 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // do not clean up after an aborted mount, because its command might still be running. The next mount then cleans
-      // up. It also cleans up if `empty` fails
+      // do not empty the drive after an aborted mount, because the mount command might still be running. The next mount
+      // empties the drive, even if `empty` fails here
       if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;
@@ -77,7 +77,8 @@ export class Drive {
    * @throws DriveError if a step fails; the next mount cleans up
    */
   async empty(): Promise<void> {
-    const { signal } = new AbortController(); // never aborts, because each step has its own time limit
+    // pass a signal that never aborts, because each step has its own time limit
+    const { signal } = new AbortController();
     const ltfs = await this.clear(signal);
     try {
       await this.shop.changer.unload(this.drive.element, this.drive.device, signal);
@@ -146,7 +147,8 @@ export class Drive {
     const where = `the cartridge ${volume} is in drive ${at.number} of the changer`;
     if (!there) throw new VolumeError('TRANSIENT', `${where}, a drive that does not belong to this library`);
     const other = new Drive(there, this.shop);
-    const inUse = await other.lock(0, signal); // do not wait, because two drives could wait for each other forever
+    // do not wait for the lock, because two drives could wait for each other forever
+    const inUse = await other.lock(0, signal);
     if (!inUse) throw new VolumeError('TRANSIENT', `${where} (${there.name}), which another process uses`);
     try {
       const ltfs = await other.clear(signal);
@@ -156,7 +158,7 @@ export class Drive {
         ltfs.close();
       }
     } catch (error) {
-      // an error on the other drive must not count against this drive
+      // throw a VolumeError, because a DriveError would count against this drive and not against the other drive
       if (!(error instanceof DriveError)) throw error;
       throw new VolumeError(
         'TRANSIENT',
@@ -180,7 +182,8 @@ export class Drive {
       if (!(error instanceof CommandFailure)) throw error;
       throw explainMount(error, volume, name);
     }
-    // without this check, all files on an unmounted cartridge would fail permanently
+    // check the mount, because otherwise reads from an empty mount point would fail permanently for all files on the
+    // volume
     if (await this.isMounted()) return;
     throw new DriveError(
       'POLICY',

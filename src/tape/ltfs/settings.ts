@@ -5,8 +5,8 @@ import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
 /**
- * Placeholders, each of which must be a whole argument of a command. Their values come from the catalogue or the
- * cartridge, and Tapegate trusts neither of these.
+ * Placeholders that must be whole arguments in a command. Tapegate does not trust their values, which come from the
+ * catalogue or the cartridge.
  */
 const WHOLE = ['volume', 'file'];
 

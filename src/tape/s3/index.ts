@@ -79,10 +79,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   };
 }
 
-/**
- * Throws an error for the whole library if S3 denies every restore, because the credentials probably lack the
- * permission.
- */
+/** Throws a LibraryError if S3 denies every restore, because the credentials probably do not allow restores. */
 function refuseDenied(demands: readonly FileState[]): void {
   const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
   const [first] = errors;
@@ -207,7 +204,7 @@ async function checkRestored(
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // return an error and not `forgotten`, because S3 would also reject the next restore request
+  // do not return `forgotten`, because the engine would repeat the restore request, and S3 would reject it again
   const error = new TapeError(
     'TRANSIENT',
     `${what}: S3 rejects the restore request as unnecessary, although S3 has no restored copy`,

@@ -107,7 +107,7 @@ export interface Seen {
    * `restoring` object, a restore is in progress. A `restored` object has a temporary copy, which expires at `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** Whether `access` is certain from the HEAD response. If not, `tryToRead` sends a GET request. */
+  /** Whether the HEAD response proves that `access` is correct. If not, `tryToRead` sends a GET request. */
   isCertain: boolean;
   /** Time at which the restored copy expires; null if S3 does not report it. */
   until: Date | null;
@@ -130,11 +130,11 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
   if (isComing) return { ...seen, access: 'restoring' };
   const isArchive = archiveClasses.includes(storageClass);
   if (/ongoing-request="?false/i.test(restore)) {
-    // `until` is invalid if the header does not contain a date
+    // `until` is an invalid date if the header does not contain an expiry date
     const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? '');
     if (until > now) return { ...seen, access: 'restored', until };
     if (Number.isNaN(until.getTime())) return { ...seen, access: 'restored', isCertain: false };
-    // the copy has expired, although S3 still reports it for some time
+    // the copy has expired: S3 still reports an expired copy for some time
   }
   return isArchive ? { ...seen, access: 'archived' } : { ...seen, access: 'readable', isCertain: false };
 }

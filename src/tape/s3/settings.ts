@@ -29,7 +29,7 @@ export interface Prefix {
   key: string;
 }
 
-/** A section of a credentials file. The library reads the file again at intervals. */
+/** A section of a credentials file. The library rereads the credentials file about every minute. */
 interface CredentialsPlace {
   file: string;
   profile: string;
@@ -198,7 +198,7 @@ export function priceOf(
   return { currency: charges.currency, parts };
 }
 
-/** Divides an amount in billionths by `of`, and returns the quotient in millionths, rounded up. */
+/** Divides an amount, in billionths of the currency, by `of`. Returns the quotient in millionths, rounded up. */
 function toMicros(nanos: bigint, of: bigint): bigint {
   const whole = of * NANOS_A_MICRO;
   return (nanos + whole - 1n) / whole;

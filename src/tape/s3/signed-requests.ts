@@ -29,10 +29,7 @@ const CONNECT_MS = 10_000;
 const IDLE_MS = 4000;
 
 export class S3Calls {
-  /**
-   * Numbers of requests and bytes, keyed by the name that the provider's documentation gives to a request, such as
-   * `RestoreObject`.
-   */
+  /** Numbers of requests and bytes, keyed by the request's name in the S3 API, such as `RestoreObject`. */
   readonly usage = new Map<string, Usage>();
   private readonly settings: S3Settings;
   private readonly env: Site['env'];
@@ -94,9 +91,9 @@ export class S3Calls {
       forcePathStyle: settings.forcePathStyle,
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
-      // the SDK must not retry, because the engine retries
+      // do not let the SDK retry requests, because the engine retries failed files
       maxAttempts: 1,
-      // the SDK need not check the bytes, because `Reading` (read.ts) verifies the checksum of the whole object
+      // do not let the SDK verify checksums, because read.ts verifies the checksum of the whole object
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       requestHandler: {
@@ -108,7 +105,7 @@ export class S3Calls {
         httpsAgent: agent,
       },
     });
-    // set the header here and not with `ChecksumMode`, which would make the SDK compare checksums too
+    // do not use the option `ChecksumMode`, because the SDK would then verify checksums itself
     client.middlewareStack.add(
       (next, { commandName = '' }) =>
         async (args) => {
