@@ -69,7 +69,7 @@ export interface DriveLibrary {
 export interface WritableLibrary extends DriveLibrary {
   /**
    * Opens the library before the first write. Later writes fail if another directory has replaced the opened library's
-   * directory. Libraries that are always available need no method `open`.
+   * directory. Libraries that are always available do not have the method `openLibrary`.
    * @param make whether to create a missing library
    * @throws LibraryError
    */

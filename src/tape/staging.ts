@@ -25,8 +25,8 @@ export class ChangedError extends TapeError {
 }
 
 /**
- * Reports that a file is no longer on the library's disk. The engine stages the file again, and does not count this as
- * a failure.
+ * Reports that a file is no longer on the library's disk. The engine stages the file again, and does not count a
+ * NotReadyError as a failure of the file.
  */
 export class NotReadyError extends LibraryError {
   constructor(message: string, options?: ErrorOptions) {
@@ -41,19 +41,17 @@ export interface StagedFile {
   position: bigint | null;
   size: bigint;
   /**
-   * Expected checksum of the bytes, such as `adler32:…`. Present only if the caller verifies the checksum; the library
-   * then need not verify it.
+   * Expected checksum of the bytes, such as `adler32:…`. Present only if the caller verifies the checksum, so that the
+   * library need not do so.
    */
   checksum?: string | null | undefined;
 }
 
 /**
- * The state of a file in the library.
- * `waiting` means that the file will arrive.
- * `ready` means that the file is readable until `until`. If `until` is null, the file is readable until it is released
- * or evicted.
- * `failed` means that the file will not arrive. The class of the TapeError shows whether a retry can help.
- * `forgotten` means that the library does not know the stage request, so the engine must repeat the request.
+ * The state of a file in the library. `waiting` means that the file will arrive. `ready` means that the file is
+ * readable until `until`. If `until` is null, the file is readable until it is released or evicted. `failed` means that
+ * the file will not arrive. The class of the TapeError shows whether a retry can help. `forgotten` means that the
+ * library no longer knows the stage request, so the engine must send the request again.
  */
 export type FileState =
   | { path: string; state: 'waiting' }
@@ -71,15 +69,16 @@ export interface Demand {
 export interface RetainedFile {
   path: string;
   /**
-   * Time at which the library evicts the file from its disk. If null, the time is unknown, and the engine repeats the
-   * release later.
+   * Time at which the library evicts the file from its disk. If the time is unknown, `until` is null, and the engine
+   * repeats the release later.
    */
   until: Date | null;
 }
 
 /**
- * A file's version. The caller passes an empty object, in which the first read records the version. Later reads fail if
- * the version has changed. If the library cannot identify versions, the object stays empty.
+ * A file's version. The caller passes an empty object to the first read, which records the file's version in the
+ * object. Later reads fail if the version has changed. The object stays empty if the library cannot identify a file's
+ * version.
  */
 export interface ReadVersion {
   tag?: string | undefined;
@@ -101,7 +100,7 @@ export function hasValidator({ tag, modified, digest }: ReadVersion): boolean {
   return (tag ?? modified ?? digest) !== undefined;
 }
 
-/** Price of a stage request: the sum of `parts`. */
+/** Price of a stage request, which is the sum of the amounts in `parts`. */
 export interface Price {
   currency: string;
   parts: readonly Charge[];
@@ -122,8 +121,8 @@ export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
   /**
-   * Expected seconds until a requested file is readable; absent if unknown. Once Tapegate has measured waits, estimates
-   * use these instead.
+   * Expected seconds until a requested file is readable; absent if unknown. Estimates use measured times instead as
+   * soon as Tapegate has measured any.
    */
   waitSeconds?: { least: number; most: number };
   /** Catalogue prefixes of the files that the library can contain; absent if it can contain any file. */
@@ -159,8 +158,8 @@ export interface StagingLibrary {
   readonly limits: { stage: number; poll: number; release: number };
 
   /**
-   * Shortest and longest interval between two polls of a stage request, in seconds. If the library asks for another
-   * delay, the engine waits for that delay instead.
+   * Shortest and longest interval between two polls of a stage request, in seconds. If the library asks for a different
+   * delay before the next poll, the engine uses the library's delay.
    */
   readonly pollSeconds: { least: number; most: number };
 
@@ -200,8 +199,8 @@ export interface StagingLibrary {
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Numbers of requests and bytes, keyed by the provider's name for the request. The caller clears the map. Absent if
-   * the library does not count requests.
+   * Numbers of requests and bytes, keyed by the provider's name for the request. The caller clears the map after
+   * reading it. The map is absent if the library does not count requests.
    */
   readonly usage?: Map<string, Usage>;
 }

@@ -66,7 +66,7 @@ export function deleteProcess(pid: number | undefined): void {
   if (pid !== undefined) engineFigures.delete(pid);
 }
 
-/** The latest gauges of an engine process. */
+/** The latest values of the gauges that an engine process has sent. */
 
 export interface EngineFigures {
   part: string;

@@ -2,8 +2,8 @@
  * Metrics of the whole site. Their names begin with `tapegate_site_`. Every process reports these metrics, so queries
  * must use the maximum over all processes.
  *
- * All scrapes share one read of the database. The pause after a read lasts at least ten seconds, and at least 20 times
- * as long as the read.
+ * All scrapes share one read of the database. To limit the load on the database, the next read starts at least ten
+ * seconds later, and at least 20 times the duration of the last read later.
  */
 import { Gauge, type Registry } from 'prom-client';
 import { logFailure } from '../core/errors.js';
@@ -13,8 +13,8 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 const REST_MS = 10_000;
 const REST_TIMES = 20;
 /**
- * Maximum time that a scrape waits for new figures. After this time, the scrape reports the previous figures, unless
- * they are older than `STALE_MS` milliseconds.
+ * Maximum time, in milliseconds, that a scrape waits for new values from the database. A scrape that reaches the limit
+ * reports the previous values if they are at most `STALE_MS` milliseconds old.
  */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;
@@ -120,7 +120,7 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
     const seen = await reader.get();
     for (const [name, gauge] of made) {
       gauge.reset();
-      // `reset` sets a gauge without labels to 0: remove the 0, because it would look like a measured value
+      // remove the value 0, to which `reset` sets a gauge without labels, because 0 would look like a measured value
       if (gauges[name]?.length === 1) gauge.remove();
     }
     setGauge('tapegate_site_read_success', {}, reader.isGood && seen ? 1 : 0);
@@ -172,7 +172,7 @@ function setDiskFigures(seen: SiteFigures['disks'][number], setGauge: SetGauge):
   const room = Math.max(0, size - used - reserved);
   if (free !== null) {
     setGauge('tapegate_site_disk_free_bytes', { disk }, free);
-    // subtract all reserved bytes from the free bytes, because most reserved bytes have not been written yet
+    // subtract all reserved bytes from the free bytes, because the engines have not yet written most reserved bytes
     setGauge('tapegate_site_disk_room_bytes', { disk }, Math.min(room, Math.max(0, free - reserved)));
   }
   setGauge('tapegate_site_disk_problem', { disk }, Number(seen.hasProblem));

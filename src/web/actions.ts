@@ -1,4 +1,4 @@
-/** Sends the user's changes to the gateway, and reports errors. */
+/** Sends changes that the user makes, such as cancelling a request, to the gateway, and reports errors. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';

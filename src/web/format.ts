@@ -32,8 +32,8 @@ export function formatSpanEnd(at: number, lengthMs: number): string {
 }
 
 /**
- * Units of time, each with its length in seconds, and the number at which the dashboard changes to the next larger
- * unit.
+ * Units of time, with their length in seconds. The third member is the number of units from which the dashboard uses
+ * the next larger unit.
  */
 const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['second', 1, 60],
@@ -41,10 +41,16 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['hour', 3600, 48],
 ];
 
-/** Shortest time span, in seconds, that the dashboard shows as a number. */
+/**
+ * Shortest time span, in seconds, that the dashboard shows as a number. Shorter spans are shown as `just now` or `in a
+ * moment`.
+ */
 const NOW_SECONDS = 30;
 
-/** Returns whether the time `at` is past or imminent. `at` and `now` are in milliseconds. */
+/**
+ * Returns whether the time `at` is in the past, or less than `NOW_SECONDS` seconds in the future. `at` and `now` are in
+ * milliseconds.
+ */
 export const isSoon = (at: number, now: number): boolean => at - now < NOW_SECONDS * 1000;
 
 /**

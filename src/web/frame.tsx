@@ -49,7 +49,10 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
-/** Ignores events. The frame subscribes only to detect a lost connection, even in a view without live data. */
+/**
+ * Ignores events. The frame subscribes to events only because a lost connection ends the subscription, even in a view
+ * without live data.
+ */
 const ignore = () => {};
 
 export function Frame({ connection }: { connection: ConnectionState }) {

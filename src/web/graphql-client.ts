@@ -14,8 +14,8 @@ export const at = (path: string): string => new URL(path, document.baseURI).href
 export type ConnectionState = 'open' | 'broken' | 'intercepted';
 
 /**
- * Maximum pause before a page reconnects. Each page waits for a random time, so that the pages do not all reconnect
- * together after the gateway restarts.
+ * Maximum pause before a page reconnects. Each page waits for a random time, because otherwise all open pages would
+ * reconnect at once after the gateway restarts.
  */
 const MAX_PAUSE_MS = 10_000;
 

@@ -43,7 +43,8 @@ export function useProgress(
   useEffect(() => {
     const wanted = new Set(ids);
     for (const [id, { unsubscribe, endedAt }] of watched.current) {
-      // subscribe again if the view's data is newer than `endedAt`, because the request is active again
+      // subscribe again if the query for the view's data started after `endedAt`, because this data shows the request
+      // as active
       const isStale = endedAt !== undefined && endedAt <= requestedAt;
       if (wanted.has(id) && !isStale) continue;
       unsubscribe();

@@ -4,8 +4,8 @@ import { useEffect, useState } from 'preact/hooks';
 const STEP_MS = 10_000;
 
 /**
- * Returns the browser's time in milliseconds. Renders the component again every 10 s, so that relative times stay
- * correct.
+ * Returns the browser's time in milliseconds. Renders the calling component every 10 s, so that times such as `2
+ * minutes ago` stay correct.
  */
 export function useNow(): number {
   const [, step] = useState(0);

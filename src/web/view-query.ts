@@ -13,8 +13,8 @@ export interface ViewQuery<Data> {
   error: CombinedError | undefined;
   isFetching: boolean;
   /**
-   * Time of the query that returned the last result, measured by `performance.now()`. An event received before this
-   * time might be older than the result.
+   * Time of the query that returned the last result, measured by `performance.now()`. An event that the page received
+   * before `requestedAt` might be older than the result.
    */
   requestedAt: number;
   again(): void;

@@ -10,7 +10,7 @@ import { untilAborted } from '../until-aborted.js';
 export interface TimeLimits {
   /** Time limit for opening a connection, including the TLS handshake. */
   connectMs: number;
-  /** Time limit from the start of a connection to the end of the response head. */
+  /** Time limit for receiving the response head, after the connection has been opened. */
   answerMs: number;
   /**
    * Time limit between two chunks of a response body. The reader's own processing time does not count towards this

@@ -119,8 +119,8 @@ export class TapeApi {
   }
 
   /**
-   * Sends a request. After status 404, reads the discovery document again, because the API might have moved. If the
-   * API's URL has changed, sends the request to the new URL.
+   * Sends a request. After status 404, reads the discovery document again, because the API's URL might have changed. If
+   * the URL has changed, sends the request to the new URL.
    */
   private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
     const base = await this.discovery.find(signal);
@@ -194,7 +194,7 @@ async function readJson(reply: Reply): Promise<unknown> {
   }
 }
 
-/** Ignores TapeErrors from a call that is allowed to fail. If the cause persists, other calls report it. */
+/** Ignores TapeErrors from a call that is allowed to fail. A later call reports the error if its cause persists. */
 export async function attempt(work: Promise<unknown>): Promise<void> {
   await work.catch((error: unknown) => {
     if (!(error instanceof TapeError)) throw error;
@@ -223,7 +223,7 @@ class Discovery {
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // do not pass one caller's signal, because all callers share the request for the discovery document
+    // do not abort the discovery request when one caller aborts, because all callers share this request
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });

@@ -17,8 +17,8 @@ import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './set
 const CALL_SOCKETS = 4;
 
 /**
- * The library checks immediately after a stage request which of the files are on disk. If an immediate check finds no
- * files on disk, the library skips these checks for this many milliseconds.
+ * The library checks immediately after a stage request which of the files are on disk. If an immediate check does not
+ * find any file on disk, the library skips immediate checks for `POLL_MS` milliseconds.
  */
 const POLL_MS = 300_000;
 
@@ -63,7 +63,8 @@ class WlcgLibrary implements StagingLibrary {
     try {
       await this.api.parts.stage.send([...byRemote.keys()], send, (remote, error) => void refused.set(remote, error));
     } catch (error) {
-      // delete the parts that the server has already accepted, because later calls would not poll or release them
+      // delete the stage requests that the server has already accepted, because the engine will not poll or release
+      // these
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }
@@ -72,7 +73,10 @@ class WlcgLibrary implements StagingLibrary {
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
 
-  /** Finds files of a new stage request that are already on disk, so that they need not wait for the first poll. */
+  /**
+   * Finds files in a new stage request that are already on disk, so that the engine can read them before the first
+   * poll.
+   */
   private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
     if (id === null || performance.now() < this.nextPollAt) return [];
     const ready: FileState[] = [];
@@ -85,7 +89,7 @@ class WlcgLibrary implements StagingLibrary {
         }
       }
     } catch (error) {
-      // ignore a failed check, because the engine polls the stage request later
+      // ignore the error, because the engine polls the stage request later anyway
       if (signal.aborted || !(error instanceof TapeError)) throw error;
     }
     this.nextPollAt = ready.length > 0 ? 0 : performance.now() + POLL_MS;
@@ -149,7 +153,7 @@ class WlcgLibrary implements StagingLibrary {
     const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
     if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
     const { releases } = this.settings;
-    // also release waiting files, because they might have arrived on disk before the server cancelled their staging
+    // release waiting files too, because the server might have staged some before it received the cancellation
     if (releases && held.length > 0) await this.api.release(id, held, signal);
     const coming = releases ? [] : waiting;
     const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));

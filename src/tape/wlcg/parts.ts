@@ -30,8 +30,8 @@ export class Parts {
 
   /**
    * Sends all paths in as few calls as possible. If the server refuses a call, sends the call's paths in two smaller
-   * calls of equal size. If the server refused the call because of its size, later calls contain at most as many paths
-   * as one of these two calls. If a path is invalid, the paths are split until a call contains only the invalid path.
+   * calls of equal size. If the refused call was too large, all later calls are at most half as large. If a path is
+   * invalid, the paths are split until a call contains only the invalid path.
    *
    * @returns the result of `send` for each accepted call, and the result of `onRefused` for each invalid path
    * @throws the errors from `send`; CallRefusedError after too many refusals

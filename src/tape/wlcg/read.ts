@@ -60,7 +60,7 @@ async function explain(
   if (!problem) return error;
   if (NOT_YET.includes(problem.status)) return new NotReadyError(text, options);
   const isDenied = problem.status === 403;
-  // blame the file only if the tape API works; otherwise the cause is the token or the site
+  // report an error for the file only if the tape API works; otherwise the token or the server causes the error
   if (isDenied && info) return new TapeError('POLICY', text, options);
   if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
   if (!info)

@@ -108,7 +108,7 @@ function classOf(said: string): TapeError['errorClass'] {
 }
 
 export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean {
-  // some servers report the locality NONE for an empty file, which does not need staging
+  // treat an empty file with the locality NONE as being on disk, because some servers report NONE for empty files
   return locality === 'DISK' || locality === 'DISK_AND_TAPE' || (locality === 'NONE' && size === 0n);
 }
 
@@ -156,7 +156,10 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 interface Judged {
   /** State of the file in the poll response; undefined if the response does not contain the file. */
   answer: StageAnswer | undefined;
-  /** Whether the poll response contains any files. If it does, it should contain all files in the stage request. */
+  /**
+   * Whether the poll response contains any files. A poll response that contains any files should contain all files in
+   * the stage request.
+   */
   hasOthers: boolean;
   /** Whether the server no longer knows the stage request, or one of its parts. */
   isForgotten: boolean;

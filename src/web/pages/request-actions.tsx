@@ -108,7 +108,7 @@ interface ConfirmationProps {
 
 function Confirmation({ question, what, yes, onYes, onNo }: ConfirmationProps) {
   const no = useRef<HTMLButtonElement>(null);
-  // move the focus, because the pressed button no longer exists: keyboard users would lose their position on the page
+  // move the keyboard focus to the button `no`, because the dashboard has removed the button that the user pressed
   useEffect(() => no.current?.focus(), []);
   return (
     <fieldset class="confirmation">

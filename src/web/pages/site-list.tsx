@@ -20,7 +20,7 @@ interface SiteListProps<Data, Node> {
   title: string;
   look: ViewQuery<Data>;
   paging: Paging;
-  /** Returns null if the gateway did not return the list. */
+  /** Returns the list in the gateway's response; null if the response does not contain the list. */
   list(data: Data): Connection<Node> | null;
   columns: readonly Column<Node>[];
   keyOf(node: Node): string;

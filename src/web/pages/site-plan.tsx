@@ -75,7 +75,7 @@ function describeStatus({ isOpen, isClaimed, hasLibraryFailed, volume }: Drive):
   return isClaimed ? 'Idle' : 'No engine';
 }
 
-/** Shows the planned time of each volume as a bar, all on the same scale. */
+/** Shows the planned time of each volume as a bar. All bars have the same time scale. */
 function Timeline({ at, volumes }: { at: string; volumes: readonly Planned[] }) {
   const begin = Date.parse(at);
   const end = Math.max(begin + 1000, ...volumes.map((volume) => (volume.end ? Date.parse(volume.end) : begin)));

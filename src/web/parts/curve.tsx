@@ -8,7 +8,7 @@ const HEIGHT = 120;
 
 export interface CurveProps {
   title: string;
-  /** Data points. A null value is unknown, and leaves a gap in the line. */
+  /** Data points. If the value of a point is null, the chart's line has a gap at this point. */
   points: readonly { at: string; value: number | null }[];
   /** Start of the chart's time span, in milliseconds since 1970. */
   from: number;

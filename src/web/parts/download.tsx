@@ -30,7 +30,7 @@ export function Download({ bytesPath, path }: { bytesPath: string; path: string 
   );
 }
 
-/** HTTP status of the response to a request for the first byte of an empty file. */
+/** HTTP status with which the gateway answers a request for the first byte of an empty file. */
 const NO_SUCH_RANGE = 416;
 
 /** @returns the error message, if any */

@@ -7,7 +7,7 @@ interface MomentProps {
   isFull?: boolean;
   /**
    * Whether to show the time as past or as future. By default, the component compares the time with the browser's
-   * clock. This comparison is wrong if the clock is wrong, or if a planned event is late.
+   * clock. Set `side` if the browser's clock might be wrong, or if a planned event might be late.
    */
   side?: 'past' | 'ahead' | undefined;
 }

@@ -17,7 +17,7 @@ interface RequestSummaryProps {
   children?: ComponentChildren;
 }
 
-/** Shows the share of files on disk as a bar, and the numbers of all files and of failed files as text. */
+/** Shows a bar with the share of files on disk, and a text with the numbers of all files and failed files. */
 export function RequestSummary({ request, name, isLive = false, why, children }: RequestSummaryProps) {
   const { state, filesOnDisk, filesTotal, filesFailed } = request;
   const what = isOver(state) ? 'files that were on disk' : 'files on disk';

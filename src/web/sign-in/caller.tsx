@@ -30,7 +30,7 @@ export function useCaller(): Caller {
 
 export function CallerGate({ children }: { children: ComponentChildren }) {
   const { data, error, isFetching, again } = useViewQuery(CallerDocument, {});
-  // a gateway that is open to anonymous callers ignores an invalid token
+  // remove an invalid token: a gateway that accepts anonymous callers ignores the token and does not return an error
   const isIgnored = data?.caller.way === 'open' && isSignedIn();
   useEffect(() => {
     if (isIgnored) dropToken('This token is not valid.');

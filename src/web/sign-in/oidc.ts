@@ -7,7 +7,7 @@ export interface StoredToken {
   /** The issuer of the token; absent if no identity provider issued the token. */
   issuer?: string | undefined;
   refreshToken?: string | undefined;
-  /** Milliseconds since 1970. */
+  /** Expiry time of the token, in milliseconds since 1970. */
   expiresAt?: number | undefined;
 }
 
@@ -24,7 +24,7 @@ interface PendingSignIn {
   verifier: string;
   state: string;
   nonce: string;
-  /** Fragment of the address to which the user returns after signing in. */
+  /** Fragment of the page's URL at the start of the sign-in; the user returns to this view afterwards. */
   hash: string;
   isPersistent: boolean;
 }

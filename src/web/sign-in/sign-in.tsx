@@ -10,7 +10,7 @@ export function SignIn() {
   const [problem, setProblem] = useState(readSignOutReason());
   const [isPersistent, setPersistent] = useState(false);
   useEffect(() => {
-    // ignore the error, because the user can paste a token instead
+    // ignore a failure to find identity providers, because the user can paste a token instead
     import('./oidc').then(({ findProviders }) => findProviders()).then(setProviders, () => {});
   }, []);
   const signInAt = (issuer: string) => {
