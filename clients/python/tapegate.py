@@ -73,10 +73,7 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u2
 REQUEST = """requestId label pattern state requestDate retention filesTotal filesOnDisk filesFailed filesUnknown
   filesRefused filesOverLimit filesReleased bytesTotal bytesOnDisk restoredBelow quota { user }"""
 
-FAILURE = "__typename ... on Failure { code message }"
-
-#: Result of a mutation that charges a quota.
-CHARGED = REQUEST + """ } ... on InvalidInput { field } ... on QuotaExceeded { requested available size used } %s""" % FAILURE
+ERRORS = "errors { code message ... on InvalidInput { field } ... on QuotaExceeded { requested available size used } }"
 
 
 class Refused(Exception):
@@ -138,17 +135,16 @@ class Tapegate:
         The call is not retried if no response arrives, because the gateway may have created the request.
         """
         chosen = {"quota": quota, "files": files, "pattern": pattern}
-        return self._change("createRequest(input: $input) { ... on Request { %s }" % CHARGED,
-                            "$input: CreateRequestInput!", input=_given({**chosen, **options}))
+        return self._change_request("createRequest", _given({**chosen, **options}))
 
     def estimate(self, quota, files=None, pattern=None):
         """Estimates a request, without creating it."""
         chosen = _given({"quota": quota, "files": files, "pattern": pattern})
-        document = """query ($input: CreateRequestInput!) { estimateRequest(input: $input) { ... on Estimate {
+        document = """query ($input: CreateRequestInput!) { estimateRequest(input: $input) { estimate {
           files bytes filesOnDisk bytesOnDisk filesAlsoRequested bytesAlsoRequested filesToRecall bytesToRecall filesUnknown unknownPaths volumes mounts
           quotaSize quotaUsed quotaUsedAfter isEnough hasRoom endUnknown end { earliest planned latest }
-          price { amount currency } } %s } }""" % FAILURE
-        return _unless_refused(self._ask("estimateRequest", document, input=chosen))
+          price { amount currency } } %s } }""" % ERRORS
+        return _accepted(self._ask("estimateRequest", document, input=chosen))["estimate"]
 
     def request(self, request_id):
         """Returns a request, or None if it does not exist or the caller is not allowed to see it."""
@@ -164,25 +160,21 @@ class Tapegate:
 
     def update(self, request_id, **changes):
         """Changes a request. changes: the options of `create_request`, and quota."""
-        return self._change("updateRequest(input: $input) { ... on Request { %s }" % CHARGED,
-                            "$input: UpdateRequestInput!", input={"id": request_id, **changes})
+        return self._change_request("updateRequest", {"requestId": request_id, **changes})
 
     def retry(self, request_id):
         """Retries the failed files of a request."""
-        return self._change("retryRequest(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
-                            "$input: RetryRequestInput!", input={"id": request_id})
+        return self._change_request("retryRequest", {"requestId": request_id})
 
     def release(self, request_id, match=None, paths=None):
         """Releases files before the request ends: files whose path contains `match`, the given paths, or else all files."""
         if match is None and paths is None:
             match = EVERY_PATH
-        return self._change("releaseFiles(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
-                            "$input: ReleaseFilesInput!", input=_given({"id": request_id, "match": match, "paths": paths}))
+        return self._change_request("releaseFiles", _given({"requestId": request_id, "match": match, "paths": paths}))
 
     def cancel(self, request_id):
         """Cancels a request and removes its files from disk."""
-        return self._change("cancelRequest(id: $id) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
-                            "$id: Int!", id=request_id)
+        return self._change_request("cancelRequest", {"requestId": request_id})
 
     def request_files(self, request_id, states=None):
         """Yields the files of a request, each with state, error, errorClass and file { path size restoredPath }."""
@@ -335,9 +327,10 @@ class Tapegate:
             raise UnexpectedResponse("%s returned no field %s: %s" % (self.url, name, ADVICE))
         return data[name]
 
-    def _change(self, field, declared, **variables):
-        name = field.split("(", 1)[0]
-        return _unless_refused(self._ask(name, "mutation (%s) { %s }" % (declared, field), **variables))
+    def _change_request(self, mutation, change):
+        declared = mutation[0].upper() + mutation[1:] + "Input!"
+        document = "mutation ($input: %s) { %s(input: $input) { request { %s } %s } }" % (declared, mutation, REQUEST, ERRORS)
+        return _accepted(self._ask(mutation, document, input=change))["request"]
 
     def _pages(self, field, document, page_of=lambda found: found, **variables):
         after = None
@@ -436,10 +429,10 @@ def _exact(value):
     return {name: int(each) if name in INTEGERS and isinstance(each, str) else _exact(each) for name, each in value.items()}
 
 
-def _unless_refused(result):
-    if "code" in result:
-        raise Refused(result["message"], result["code"], result)
-    return {name: value for name, value in result.items() if name != "__typename"}
+def _accepted(payload):
+    for error in payload["errors"]:
+        raise Refused(error["message"], error["code"], error)
+    return payload
 
 
 def _own_file(name):

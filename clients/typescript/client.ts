@@ -24,7 +24,8 @@ export type RequestFile = NonNullable<sent.RequestFilesQuery['request']>['files'
 export type TapeFile = NonNullable<sent.FilesQuery['tapeFiles']>['edges'][number]['node'];
 export type Quota = NonNullable<sent.QuotaQuery['quota']>;
 export type Progress = sent.ProgressSubscription['requestProgress'];
-export type Estimate = Extract<sent.EstimateQuery['estimateRequest'], { mounts: number }>;
+type Failure = { message: string; code: sent.FailureCode };
+export type Estimate = NonNullable<NonNullable<sent.EstimateQuery['estimateRequest']>['estimate']>;
 
 /** Page sizes of lists. */
 const PAGE = 500;
@@ -52,15 +53,15 @@ export class Client {
 
   /** Requests files by path, or all present and future files whose path contains a pattern. Not retried if no response arrives. */
   async createRequest(input: sent.CreateRequestInput): Promise<Request> {
-    return unlessRefused<Request>(
-      (await this.ask<sent.CreateRequestMutation>(sent.CreateRequestText, { input })).createRequest,
+    return present(
+      accepted((await this.ask<sent.CreateRequestMutation>(sent.CreateRequestText, { input })).createRequest).request,
     );
   }
 
   /** Estimates a request, without creating it. */
   async estimate(input: sent.CreateRequestInput): Promise<Estimate> {
     const { estimateRequest } = await this.ask<sent.EstimateQuery>(sent.EstimateText, { input });
-    return unlessRefused<Estimate>(present(estimateRequest));
+    return present(accepted(estimateRequest).estimate);
   }
 
   /** @returns undefined if it does not exist, or the caller is not allowed to see it */
@@ -75,32 +76,34 @@ export class Client {
 
   /** Changes the label, retention, limits or email addresses of a request. */
   async update(input: sent.UpdateRequestInput): Promise<Request> {
-    return unlessRefused<Request>(
-      (await this.ask<sent.UpdateRequestMutation>(sent.UpdateRequestText, { input })).updateRequest,
+    return present(
+      accepted((await this.ask<sent.UpdateRequestMutation>(sent.UpdateRequestText, { input })).updateRequest).request,
     );
   }
 
   /** Changes the retention of a request. */
   async extend(id: number, until: Date | string): Promise<Request> {
-    return await this.update({ id, retention: typeof until === 'string' ? until : until.toISOString() });
+    return await this.update({ requestId: id, retention: typeof until === 'string' ? until : until.toISOString() });
   }
 
   /** Retries the failed files of a request. */
   async retry(id: number): Promise<Request> {
-    const answer = await this.ask<sent.RetryRequestMutation>(sent.RetryRequestText, { input: { id } });
-    return unlessRefused<Request>(answer.retryRequest);
+    const answer = await this.ask<sent.RetryRequestMutation>(sent.RetryRequestText, { input: { requestId: id } });
+    return present(accepted(answer.retryRequest).request);
   }
 
   /** Releases files before the request ends: files whose path contains a text, or the given paths. */
   async release(id: number, which: { match: string } | { paths: string[] }): Promise<Request> {
-    const answer = await this.ask<sent.ReleaseFilesMutation>(sent.ReleaseFilesText, { input: { id, ...which } });
-    return unlessRefused<Request>(answer.releaseFiles);
+    const answer = await this.ask<sent.ReleaseFilesMutation>(sent.ReleaseFilesText, {
+      input: { requestId: id, ...which },
+    });
+    return present(accepted(answer.releaseFiles).request);
   }
 
   /** Cancels a request and removes its files from disk. */
   async cancel(id: number): Promise<Request> {
-    return unlessRefused<Request>(
-      (await this.ask<sent.CancelRequestMutation>(sent.CancelRequestText, { id })).cancelRequest,
+    return present(
+      accepted((await this.ask<sent.CancelRequestMutation>(sent.CancelRequestText, { id })).cancelRequest).request,
     );
   }
 
@@ -209,10 +212,11 @@ function present<Value>(value: Value | null): Value {
   return value;
 }
 
-/** The successful part of a result type. */
-function unlessRefused<Done extends object>(result: Done | { code: string; message: string }): Done {
-  if ('code' in result) throw new Refused(result.message, result.code, result);
-  return result;
+/** Returns a mutation's payload. @throws Refused for the first error in the payload */
+function accepted<Payload extends { errors: readonly Failure[] }>(payload: Payload | null): Payload {
+  const [failure] = present(payload).errors;
+  if (failure) throw new Refused(failure.message, failure.code, failure);
+  return present(payload);
 }
 
 function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {

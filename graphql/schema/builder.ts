@@ -3,7 +3,6 @@
  */
 import SchemaBuilder from '@pothos/core';
 import ComplexityPlugin from '@pothos/plugin-complexity';
-import ErrorsPlugin from '@pothos/plugin-errors';
 import PrismaPlugin from '@pothos/plugin-prisma';
 import RelayPlugin from '@pothos/plugin-relay';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
@@ -39,7 +38,7 @@ const PAGE_CURSOR = {
 };
 
 export const builder = new SchemaBuilder<SchemaTypes>({
-  plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
+  plugins: [PAGE_ARGUMENTS, ComplexityPlugin, RelayPlugin, PrismaPlugin],
   defaultFieldNullability: false,
   prisma: {
     client: (ctx) => ctx.db.prisma,
@@ -87,11 +86,6 @@ export const builder = new SchemaBuilder<SchemaTypes>({
       args: { id: { description: "The object's global ID." } },
       resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, id)) ? load(id) : null),
     },
-  },
-  errors: {
-    directResult: true,
-    defaultTypes: [],
-    defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
     disabled: true, // disable Pothos' own limits, because documents.ts checks the cost of each operation
@@ -195,7 +189,7 @@ function readTime(value: unknown): string {
 
 builder.queryType({ description: 'The queries.' });
 builder.mutationType({
-  description: 'The mutations. Each returns its result, or a failure that the caller can correct.',
+  description: 'The mutations. Each returns a payload with the result, or with errors that the caller can correct.',
 });
 builder.subscriptionType({ description: 'The subscriptions.' });
 

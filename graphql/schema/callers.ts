@@ -20,6 +20,7 @@ import {
   timeOrNull,
 } from './builder.js';
 import { isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
+import { defineMutation, resultOf } from './payloads.js';
 
 const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
   description: 'The caller of an operation, and how the caller was authenticated.',
@@ -81,17 +82,6 @@ const TokenType = builder.objectRef<Token>('Token').implement({
   }),
 });
 
-const CreatedToken = builder.objectRef<{ token: Token; secret: string }>('CreatedToken').implement({
-  description: 'A new token with its secret.',
-  fields: (t) => ({
-    token: t.expose('token', { type: TokenType, description: 'The token.' }),
-    secret: t.exposeString('secret', {
-      description:
-        'The secret, which the client sends as a bearer token. Tapegate does not store it and cannot show it again.',
-    }),
-  }),
-});
-
 const CreateTokenInput = builder.inputType('CreateTokenInput', {
   description: 'Input of `createToken`.',
   fields: (t) => ({
@@ -112,23 +102,42 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
   }),
 });
 
-builder.mutationFields((t) => ({
-  createToken: t.field({
-    type: CreatedToken,
-    description: 'Creates an API token and returns its secret. The secret cannot be retrieved later.',
-    errors: { types: [InvalidInputError, ForbiddenError] },
-    args: { input: t.arg({ type: CreateTokenInput, required: true, description: 'The token to create.' }) },
-    resolve: (_root, { input }, ctx) => createToken(ctx, input),
+defineMutation('createToken', {
+  description: 'Creates an API token and returns its secret. The secret cannot be retrieved later.',
+  errors: [InvalidInputError, ForbiddenError],
+  resolve: (input, ctx) => createToken(ctx, input),
+  input: CreateTokenInput,
+  result: (t) => ({
+    token: t.field({
+      type: TokenType,
+      nullable: true,
+      description: 'The new token.',
+      resolve: ({ value }) => value?.token ?? null,
+    }),
+    secret: t.string({
+      nullable: true,
+      description:
+        'The secret, which the client sends as a bearer token. Tapegate does not store it and cannot show it again.',
+      resolve: ({ value }) => value?.secret ?? null,
+    }),
   }),
-  revokeToken: t.field({
-    type: TokenType,
-    description:
-      'Revokes a token. Within 5 s, Tapegate closes all open connections that use the token. Revoking the token again changes nothing.',
-    errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: "The token's `tokenId`." }) },
-    resolve: (_root, { id }, ctx) => revokeToken(ctx, id),
+});
+
+const RevokeTokenInput = builder.inputType('RevokeTokenInput', {
+  description: 'Input of `revokeToken`.',
+  fields: (t) => ({ tokenId: t.int({ required: true, description: "The token's id." }) }),
+});
+
+defineMutation('revokeToken', {
+  description:
+    'Revokes a token. Within 5 s, Tapegate closes all open connections that use the token. Revoking the token again changes nothing.',
+  errors: [NotFoundError, ForbiddenError],
+  resolve: ({ tokenId }, ctx) => revokeToken(ctx, tokenId),
+  input: RevokeTokenInput,
+  result: (t) => ({
+    token: t.field({ type: TokenType, nullable: true, description: 'The revoked token.', resolve: resultOf }),
   }),
-}));
+});
 
 const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
   description: 'Unauthenticated calls to one REST endpoint on one day, from one address and for one user.',

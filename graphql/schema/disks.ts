@@ -13,6 +13,7 @@ import { type ComparisonProgress, readComparisons } from '../../src/domain/disks
 import { bigInt, bigIntOrNull, builder, connectionOf, nullable, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
+import { defineMutation, resultOf } from './payloads.js';
 
 const comparisons = createBatch<number, ComparisonProgress>(readComparisons);
 const measurements = createBatch<number, DiskMeasurement>(readMeasurements);
@@ -110,29 +111,41 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
   }),
 });
 
-builder.mutationFields((t) => ({
-  resizeDisk: t.prismaField({
-    type: 'RestoreDisk',
-    description:
-      'Changes how many bytes Tapegate may use on a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts the disk.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: {
-      input: t.arg({
-        type: ResizeDiskInput,
-        required: true,
-        description: 'The disk, and the number of bytes that Tapegate may use on it.',
-      }),
-    },
-    resolve: async (query, _root, { input }, ctx) => {
-      const { id } = await resizeDisk(ctx, input);
-      return await readBack(listDisksByPage(ctx).one(id, query));
-    },
+defineMutation('resizeDisk', {
+  description:
+    'Changes how many bytes Tapegate may use on a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts the disk.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: async (input, ctx) => {
+    const { id } = await resizeDisk(ctx, input);
+    return await readBack(listDisksByPage(ctx).one(id, {}));
+  },
+  input: ResizeDiskInput,
+  result: (t) => ({
+    restoreDisk: t.field({
+      type: RestoreDiskType,
+      nullable: true,
+      description: 'The changed restore disk.',
+      resolve: resultOf,
+    }),
   }),
-  removeDisk: t.field({
-    type: RemovedDiskType,
-    description: 'Removes a restore disk. Fails if the disk contains copies of files.',
-    errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
-    args: { mountpoint: t.arg.string({ required: true, description: "The disk's absolute mount point." }) },
-    resolve: async (_root, { mountpoint }, ctx) => await removeDisk(ctx, mountpoint),
+});
+
+const RemoveDiskInput = builder.inputType('RemoveDiskInput', {
+  description: 'Input of `removeDisk`.',
+  fields: (t) => ({ mountpoint: t.string({ required: true, description: "The disk's absolute mount point." }) }),
+});
+
+defineMutation('removeDisk', {
+  description: 'Removes a restore disk. Fails if the disk contains copies of files.',
+  errors: [InvalidInputError, NotFoundError, InUseError, ForbiddenError],
+  resolve: async ({ mountpoint }, ctx) => await removeDisk(ctx, mountpoint),
+  input: RemoveDiskInput,
+  result: (t) => ({
+    removed: t.field({
+      type: RemovedDiskType,
+      nullable: true,
+      description: 'The removed restore disk.',
+      resolve: resultOf,
+    }),
   }),
-}));
+});

@@ -16,6 +16,7 @@ import {
 } from '../../src/domain/doctor/rows.js';
 import { builder, MAX_PAGE_SIZE, nullable, PAGE_SIZE, pageComplexity } from './builder.js';
 import { createCursors } from './pages.js';
+import { defineMutation, resultOf } from './payloads.js';
 
 const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
   description: 'An inconsistency that the doctor found, with the expected and the actual state.',
@@ -143,22 +144,32 @@ const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').impl
 
 const MAX_REPAIRS = 500;
 
-builder.mutationFields((t) => ({
-  repairFindings: t.field({
-    type: RepairedFindings,
-    description:
-      'Repairs one page of findings, except those that require access to a restore disk. You can run this operation while Tapegate is running, and you can safely repeat it.',
-    complexity: { field: LOOK_COMPLEXITY, multiplier: MAX_REPAIRS / 10 },
-    errors: { types: [InvalidInputError, ForbiddenError] },
-    args: {
-      first: t.arg.int({
-        description: `The maximum number of findings. Default ${PAGE_SIZE}, maximum ${MAX_REPAIRS}.`,
-      }),
-      after: t.arg.string({ description: 'The `next` cursor of the previous page.' }),
-    },
-    resolve: (_root, { first, after }, ctx) => {
-      const limit = Math.max(Math.min(limitOf(first), MAX_REPAIRS), 1);
-      return repairFindings(ctx, { limit, after: readPlace(after) }, ctx.reader);
-    },
+const RepairFindingsInput = builder.inputType('RepairFindingsInput', {
+  description: 'Input of `repairFindings`.',
+  fields: (t) => ({
+    first: t.int({
+      description: `The maximum number of findings. Default ${PAGE_SIZE}, maximum ${MAX_REPAIRS}.`,
+    }),
+    after: t.string({ description: 'The `next` cursor of the previous page.' }),
   }),
-}));
+});
+
+defineMutation('repairFindings', {
+  description:
+    'Repairs one page of findings, except those that require access to a restore disk. You can run this operation while Tapegate is running, and you can safely repeat it.',
+  complexity: { field: LOOK_COMPLEXITY, multiplier: MAX_REPAIRS / 10 },
+  errors: [InvalidInputError, ForbiddenError],
+  resolve: ({ first, after }, ctx) => {
+    const limit = Math.max(Math.min(limitOf(first), MAX_REPAIRS), 1);
+    return repairFindings(ctx, { limit, after: readPlace(after) }, ctx.reader);
+  },
+  input: RepairFindingsInput,
+  result: (t) => ({
+    repaired: t.field({
+      type: RepairedFindings,
+      nullable: true,
+      description: 'The findings that were checked.',
+      resolve: resultOf,
+    }),
+  }),
+});

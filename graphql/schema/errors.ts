@@ -31,7 +31,7 @@ const FailureCode = builder.enumType('FailureCode', {
   values: describeValues<UserErrorCode>(userErrorCodes, '.'),
 });
 
-const Failure = builder.interfaceRef<UserError>('Failure').implement({
+export const FailureType = builder.interfaceRef<UserError>('Failure').implement({
   description: 'A failure that a caller can correct. The message contains the rejected value and the expected value.',
   fields: (t) => ({
     message: t.exposeString('message', {
@@ -44,21 +44,21 @@ const Failure = builder.interfaceRef<UserError>('Failure').implement({
 builder.objectType(InvalidInputError, {
   name: 'InvalidInput',
   description: 'A value is missing, malformed or out of range.',
-  interfaces: [Failure],
+  interfaces: [FailureType],
   fields: (t) => ({ field: t.exposeString('field', { description: 'The name of the invalid input field.' }) }),
 });
 
 builder.objectType(UnknownUserError, {
   name: 'UnknownUser',
   description: 'The user has no quota.',
-  interfaces: [Failure],
+  interfaces: [FailureType],
   fields: (t) => ({ user: t.exposeString('user', { description: "The user's name." }) }),
 });
 
 builder.objectType(QuotaExceededError, {
   name: 'QuotaExceeded',
   description: 'The files do not fit into the free space of the quota.',
-  interfaces: [Failure],
+  interfaces: [FailureType],
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose quota is full.' }),
     size: t.expose('size', bigInt("The quota's size in bytes.")),
@@ -71,7 +71,7 @@ builder.objectType(QuotaExceededError, {
 builder.objectType(LimitReachedError, {
   name: 'LimitReached',
   description: 'The request would exceed a limit that the site sets for each user.',
-  interfaces: [Failure],
+  interfaces: [FailureType],
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user to whom the limit applies.' }),
     limit: t.exposeString('limit', { description: 'The name of the setting that contains the limit.' }),
@@ -95,7 +95,7 @@ const plainErrors = [
   [InUseError, 'InUse', 'The object is in use.'],
 ] as const;
 for (const [type, name, description] of plainErrors)
-  builder.objectType(type, { name, description, interfaces: [Failure] });
+  builder.objectType(type, { name, description, interfaces: [FailureType] });
 
 const contexts = new WeakMap<Error, Context>();
 

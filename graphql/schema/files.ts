@@ -2,13 +2,10 @@
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../../src/core/caller.js';
-import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import type { Stage } from '../../src/core/stages.js';
 import { readAllowed } from '../../src/domain/access/paths.js';
 import { type Entry, type ListedDirectory, showDirectory } from '../../src/domain/catalogue/directories.js';
 import { getFile, type ListFilesInput, listFiles } from '../../src/domain/catalogue/tape-files.js';
-import { type PurgedFiles, purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
-import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import type { Context, LocatedCopy } from '../../src/domain/context.js';
 import { readDisks } from '../../src/domain/disks/disks.js';
 import { recordMissingFiles } from '../../src/domain/disks/missing.js';
@@ -29,7 +26,7 @@ import {
 import { RestoreDiskType } from './disks.js';
 import { watchFromCursor } from './event-cursor.js';
 import { createBatch, isText, resolveRootPage, selectedNames } from './pages.js';
-import { ChosenFilesType, findVolume, VolumeType } from './tapes.js';
+import { findVolume, VolumeType } from './tapes.js';
 
 const StageType = builder.enumType('Stage', {
   description: 'The stage of a tape file.',
@@ -313,111 +310,6 @@ builder.subscriptionFields((t) => ({
       // remaining stages
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
-  }),
-}));
-
-const PATH = 'A logical path. A trailing slash selects all files below the prefix.';
-const DRY_RUN = 'Whether to report the changes without making them.';
-const errors = [InvalidInputError, NotFoundError, ForbiddenError];
-const renameErrors = [...errors, InUseError];
-
-const WithdrawFilesInput = builder.inputType('WithdrawFilesInput', {
-  description: 'Input of `withdrawFiles`.',
-  fields: (t) => ({
-    path: t.string({ required: true, description: PATH }),
-    reason: t.string({
-      description: 'The reason shown to users who wait for one of the files. At most 2,000 characters.',
-    }),
-    dryRun: t.boolean({ description: DRY_RUN }),
-  }),
-});
-
-const ReinstateFilesInput = builder.inputType('ReinstateFilesInput', {
-  description: 'Input of `reinstateFiles`.',
-  fields: (t) => ({
-    path: t.string({ required: true, description: PATH }),
-    dryRun: t.boolean({ description: DRY_RUN }),
-  }),
-});
-
-const RenameFilesInput = builder.inputType('RenameFilesInput', {
-  description: 'Input of `renameFiles`.',
-  fields: (t) => ({
-    from: t.string({ required: true, description: PATH }),
-    to: t.string({
-      required: true,
-      description:
-        'The new path. Must end with a slash if `from` ends with a slash, and must not end with a slash otherwise.',
-    }),
-    inLibrary: t.boolean({
-      description:
-        'Whether the files were also renamed in the library. True is allowed only for a library that finds files by path. If false (the default), Tapegate continues to use the old paths to read the files.',
-    }),
-    dryRun: t.boolean({ description: DRY_RUN }),
-  }),
-});
-
-const PurgeFilesInput = builder.inputType('PurgeFilesInput', {
-  description: 'Input of `purgeFiles`.',
-  fields: (t) => ({
-    path: t.string({ required: true, description: PATH }),
-    dryRun: t.boolean({ description: DRY_RUN }),
-  }),
-});
-
-const PurgedFilesType = builder.objectRef<PurgedFiles>('PurgedFiles').implement({
-  description: 'The result of `purgeFiles`.',
-  fields: (t) => ({
-    files: t.exposeInt('files', { description: 'The number of purged files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of the purged files in bytes.')),
-    kept: t.exposeInt('kept', {
-      description:
-        'The number of withdrawn files that were not purged because they are on disk or in use. A file is in use if a live request contains the file or waits for it.',
-    }),
-  }),
-});
-
-builder.mutationFields((t) => ({
-  withdrawFiles: t.field({
-    type: ChosenFilesType,
-    description:
-      'Withdraws files from the catalogue. Withdrawn files are not listed and cannot be requested. Requests that wait for a withdrawn file report the withdrawal. A copy stays on disk while a request contains the file.',
-    errors: { types: errors },
-    args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'The files to withdraw.' }) },
-    resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),
-  }),
-  reinstateFiles: t.field({
-    type: ChosenFilesType,
-    description:
-      'Restores withdrawn files to the catalogue, and adds each file to the requests that wait for the file.',
-    errors: { types: errors },
-    args: {
-      input: t.arg({
-        type: ReinstateFilesInput,
-        required: true,
-        description: 'The files to restore to the catalogue.',
-      }),
-    },
-    resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
-  }),
-  renameFiles: t.field({
-    type: ChosenFilesType,
-    description:
-      'Renames files in the catalogue. Requests keep the renamed files, and copies keep their paths on disk. If a request waits for the new path of a file, Tapegate adds the renamed file to the request.',
-    errors: { types: renameErrors },
-    args: {
-      input: t.arg({ type: RenameFilesInput, required: true, description: 'The files to rename, and their new path.' }),
-    },
-    resolve: (_root, { input: { dryRun, inLibrary, ...input } }, ctx) =>
-      renameFiles(ctx, { ...input, isInLibrary: inLibrary, isDryRun: dryRun }),
-  }),
-  purgeFiles: t.field({
-    type: PurgedFilesType,
-    description:
-      'Permanently removes withdrawn files from the catalogue, so that other files can use their paths. Requests still list each purged file, but under a path that begins with `/.tapegate-purged/`.',
-    errors: { types: renameErrors },
-    args: { input: t.arg({ type: PurgeFilesInput, required: true, description: 'The files to purge.' }) },
-    resolve: (_root, { input: { dryRun, ...input } }, ctx) => purgeFiles(ctx, { ...input, isDryRun: dryRun }),
   }),
 }));
 

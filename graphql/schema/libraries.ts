@@ -24,6 +24,7 @@ import {
 } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
+import { defineMutation, resultOf } from './payloads.js';
 
 const ContractType = builder.enumType('LibraryContract', {
   description: "Whether Tapegate or the tape system decides the order in which a library's files are read.",
@@ -36,7 +37,7 @@ const ContractType = builder.enumType('LibraryContract', {
 const settings = createBatch(readSettings);
 const problems = createBatch(readLibraryProblems);
 
-builder.prismaNode('Library', {
+const LibraryType = builder.prismaNode('Library', {
   id: { field: 'id' },
   nullable: true,
   description: 'A tape system. Environment variables configure the first library. Operators add all other libraries.',
@@ -185,42 +186,58 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
   }),
 });
 
-builder.mutationFields((t) => ({
-  addLibrary: t.prismaField({
-    type: 'Library',
-    description: 'Adds a library. Engines use it without a restart.',
-    errors: { types: [InvalidInputError, ForbiddenError, NotFoundError] },
-    args: { input: t.arg({ type: AddLibraryInput, required: true, description: 'The library to add.' }) },
-    resolve: async (query, _root, { input }, ctx) => {
-      const { id } = await addLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
-      return await readBack(listLibraries(ctx).one(id, query));
-    },
+defineMutation('addLibrary', {
+  description: 'Adds a library. Engines use it without a restart.',
+  errors: [InvalidInputError, ForbiddenError, NotFoundError],
+  resolve: async (input, ctx) => {
+    const { id } = await addLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
+    return await readBack(listLibraries(ctx).one(id, {}));
+  },
+  input: AddLibraryInput,
+  result: (t) => ({
+    library: t.field({ type: LibraryType, nullable: true, description: 'The new library.', resolve: resultOf }),
   }),
-  setLibrary: t.prismaField({
-    type: 'Library',
-    description:
-      'Changes the settings of a library. Engines apply the changes without a restart, and may interrupt and repeat active reads.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetLibraryInput, required: true, description: 'The settings to change.' }) },
-    resolve: async (query, _root, { input }, ctx) => {
-      const { id } = await setLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
-      return await readBack(listLibraries(ctx).one(id, query));
-    },
+});
+
+defineMutation('setLibrary', {
+  description:
+    'Changes the settings of a library. Engines apply the changes without a restart, and may interrupt and repeat active reads.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: async (input, ctx) => {
+    const { id } = await setLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
+    return await readBack(listLibraries(ctx).one(id, {}));
+  },
+  input: SetLibraryInput,
+  result: (t) => ({
+    library: t.field({ type: LibraryType, nullable: true, description: 'The changed library.', resolve: resultOf }),
   }),
-  removeLibrary: t.field({
-    type: RemovedLibraryType,
-    description: 'Removes a library. Fails if the catalogue contains files that are stored in the library.',
-    errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
-    args: {
-      name: t.arg.string({ required: true, description: "The library's name." }),
-      force: t.arg.boolean({
-        description:
-          'Whether to remove the library even if its stage requests cannot be released, for example because the tape system no longer exists. The result lists the unreleased files.',
-      }),
-    },
-    resolve: async (_root, { name, force }, ctx) => await removeLibrary(ctx, name, { force }),
+});
+
+const RemoveLibraryInput = builder.inputType('RemoveLibraryInput', {
+  description: 'Input of `removeLibrary`.',
+  fields: (t) => ({
+    name: t.string({ required: true, description: "The library's name." }),
+    force: t.boolean({
+      description:
+        'Whether to remove the library even if its stage requests cannot be released, for example because the tape system no longer exists. The result lists the unreleased files.',
+    }),
   }),
-}));
+});
+
+defineMutation('removeLibrary', {
+  description: 'Removes a library. Fails if the catalogue contains files that are stored in the library.',
+  errors: [InvalidInputError, NotFoundError, InUseError, ForbiddenError],
+  resolve: async ({ name, force }, ctx) => await removeLibrary(ctx, name, { force }),
+  input: RemoveLibraryInput,
+  result: (t) => ({
+    removed: t.field({
+      type: RemovedLibraryType,
+      nullable: true,
+      description: 'The removed library.',
+      resolve: resultOf,
+    }),
+  }),
+});
 
 /** Parses library settings. Its error messages omit the settings' values, because a value might be a secret. */
 function parseSettings(text: string | null | undefined): object {

@@ -17,6 +17,7 @@ import {
 import type { WebhookEvent, WebhookMessageState } from '../../src/generated/prisma/enums.js';
 import { builder, connectionOf, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { resolveBigIdPage, resolveIdPage } from './pages.js';
+import { defineMutation, type ResultFields, resultOf } from './payloads.js';
 
 const EventType = builder.enumType('WebhookEvent', {
   description: 'An event that a webhook can receive.',
@@ -95,15 +96,21 @@ const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement(
   }),
 });
 
-const WithSecretType = builder.objectRef<WebhookWithSecret>('WebhookWithSecret').implement({
-  description: 'A webhook with its new secret.',
-  fields: (t) => ({
-    webhook: t.expose('webhook', { type: WebhookType, description: 'The webhook.' }),
-    secret: t.exposeString('secret', {
-      description: 'The secret with which the receiver verifies signatures. It cannot be shown again.',
-    }),
+const withSecret: ResultFields<WebhookWithSecret> = (t) => ({
+  webhook: t.field({
+    type: WebhookType,
+    nullable: true,
+    description: 'The webhook.',
+    resolve: ({ value }) => value?.webhook ?? null,
+  }),
+  secret: t.string({
+    nullable: true,
+    description: 'The secret with which the receiver verifies signatures. It cannot be shown again.',
+    resolve: ({ value }) => value?.secret ?? null,
   }),
 });
+
+const idArg = "The webhook's id.";
 
 const CreateInput = builder.inputType('CreateWebhookInput', {
   description: 'Input of `createWebhook`.',
@@ -125,7 +132,7 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
 const SetInput = builder.inputType('SetWebhookInput', {
   description: 'Input of `setWebhook`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    id: t.int({ required: true, description: "The webhook's `webhookId`." }),
+    webhookId: t.int({ required: true, description: idArg }),
     url: t.string({
       description: 'The new URL. Tapegate also uses this URL for messages that are already waiting.',
     }),
@@ -138,47 +145,68 @@ const SetInput = builder.inputType('SetWebhookInput', {
   }),
 });
 
-const idArg = "The webhook's `webhookId`.";
+defineMutation('createWebhook', {
+  description: 'Creates a webhook and returns its secret. The secret cannot be retrieved later.',
+  errors: [InvalidInputError, NotFoundError, UnknownUserError, ForbiddenError],
+  resolve: (input, ctx) => createWebhook(ctx, input),
+  input: CreateInput,
+  result: withSecret,
+});
 
-builder.mutationFields((t) => ({
-  createWebhook: t.field({
-    type: WithSecretType,
-    description: 'Creates a webhook and returns its secret. The secret cannot be retrieved later.',
-    errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, ForbiddenError] },
-    args: { input: t.arg({ type: CreateInput, required: true, description: 'The webhook to create.' }) },
-    resolve: (_root, { input }, ctx) => createWebhook(ctx, input),
+defineMutation('setWebhook', {
+  description: 'Changes, enables or disables a webhook.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: ({ webhookId: id, ...input }, ctx) => setWebhook(ctx, { id, ...input }),
+  input: SetInput,
+  result: (t) => ({
+    webhook: t.field({ type: WebhookType, nullable: true, description: 'The changed webhook.', resolve: resultOf }),
   }),
-  setWebhook: t.field({
-    type: WebhookType,
-    description: 'Changes, enables or disables a webhook.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetInput, required: true, description: 'The fields to change.' }) },
-    resolve: (_root, { input }, ctx) => setWebhook(ctx, input),
+});
+
+const RotateWebhookSecretInput = builder.inputType('RotateWebhookSecretInput', {
+  description: 'Input of `rotateWebhookSecret`.',
+  fields: (t) => ({ webhookId: t.int({ required: true, description: idArg }) }),
+});
+
+defineMutation('rotateWebhookSecret', {
+  description:
+    'Replaces the secret of a webhook. For one day, Tapegate signs messages with both the old and the new secret.',
+  errors: [NotFoundError, ForbiddenError],
+  resolve: ({ webhookId }, ctx) => rotateWebhookSecret(ctx, webhookId),
+  input: RotateWebhookSecretInput,
+  result: withSecret,
+});
+
+const TestWebhookInput = builder.inputType('TestWebhookInput', {
+  description: 'Input of `testWebhook`.',
+  fields: (t) => ({ webhookId: t.int({ required: true, description: idArg }) }),
+});
+
+defineMutation('testWebhook', {
+  description:
+    'Sends a `webhook.test` message, unless an earlier `webhook.test` message is still waiting for delivery. `webhookMessages` shows the result.',
+  errors: [NotFoundError, ForbiddenError],
+  resolve: ({ webhookId }, ctx) => testWebhook(ctx, webhookId),
+  input: TestWebhookInput,
+  result: (t) => ({
+    webhook: t.field({ type: WebhookType, nullable: true, description: 'The webhook.', resolve: resultOf }),
   }),
-  rotateWebhookSecret: t.field({
-    type: WithSecretType,
-    description:
-      'Replaces the secret of a webhook. For one day, Tapegate signs messages with both the old and the new secret.',
-    errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: idArg }) },
-    resolve: (_root, { id }, ctx) => rotateWebhookSecret(ctx, id),
+});
+
+const RemoveWebhookInput = builder.inputType('RemoveWebhookInput', {
+  description: 'Input of `removeWebhook`.',
+  fields: (t) => ({ webhookId: t.int({ required: true, description: idArg }) }),
+});
+
+defineMutation('removeWebhook', {
+  description: 'Removes a webhook and its messages.',
+  errors: [NotFoundError, ForbiddenError],
+  resolve: ({ webhookId }, ctx) => removeWebhook(ctx, webhookId),
+  input: RemoveWebhookInput,
+  result: (t) => ({
+    webhook: t.field({ type: WebhookType, nullable: true, description: 'The removed webhook.', resolve: resultOf }),
   }),
-  testWebhook: t.field({
-    type: WebhookType,
-    description:
-      'Sends a `webhook.test` message, unless an earlier `webhook.test` message is still waiting for delivery. `webhookMessages` shows the result.',
-    errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: idArg }) },
-    resolve: (_root, { id }, ctx) => testWebhook(ctx, id),
-  }),
-  removeWebhook: t.field({
-    type: WebhookType,
-    description: 'Removes a webhook and its messages.',
-    errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: idArg }) },
-    resolve: (_root, { id }, ctx) => removeWebhook(ctx, id),
-  }),
-}));
+});
 
 const meanings: Record<MailWait, string> = {
   ENGINE: 'Waiting for an engine whose settings contain a mail server (`SMTP_URL`).',

@@ -27,7 +27,8 @@ import {
   timeOrNull,
 } from './builder.js';
 import { createBatch, pageOf } from './pages.js';
-import { CreateRequestInput } from './requests.js';
+import { defineOutcome, resultOf, settle } from './payloads.js';
+import { CreateRequestInput } from './request-changes.js';
 import { ModeType } from './suspensions.js';
 
 /** Query cost of the plan. The cost is high, because Tapegate reads the whole queue to compute a plan. */
@@ -385,6 +386,14 @@ builder.objectFields(EstimateType, (t) => ({
   isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
 }));
 
+const EstimateRequestResult = defineOutcome<Estimate>(
+  'EstimateRequestResult',
+  'The result of `estimateRequest`.',
+  (t) => ({
+    estimate: t.field({ type: EstimateType, nullable: true, description: 'The estimate.', resolve: resultOf }),
+  }),
+);
+
 builder.queryFields((t) => ({
   plan: t.field({
     type: PlanType,
@@ -394,12 +403,12 @@ builder.queryFields((t) => ({
     resolve: (_root, _args, ctx) => showPlan(ctx),
   }),
   estimateRequest: t.field({
-    type: EstimateType,
+    type: EstimateRequestResult,
     nullable: true,
     description: 'Estimates the effect of `createRequest` with the same input. Stores nothing.',
     complexity: PLAN_COMPLEXITY,
-    errors: { types: [InvalidInputError, UnknownUserError, ForbiddenError] },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'The request to estimate.' }) },
-    resolve: (_root, { input }, ctx) => estimateRequest(ctx, input, ctx.reader),
+    resolve: (_root, { input }, ctx) =>
+      settle([InvalidInputError, UnknownUserError, ForbiddenError], () => estimateRequest(ctx, input, ctx.reader)),
   }),
 }));

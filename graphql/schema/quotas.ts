@@ -25,6 +25,7 @@ import type { MemberKind, PathAction, RuleKind } from '../../src/generated/prism
 import { bigInt, builder, connectionOf, describeValues, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { compareKeys, createBatch, isText, pageOf, type RowKey, resolveInnerPage, resolveRootPage } from './pages.js';
+import { defineMutation, resultOf } from './payloads.js';
 import { type Counted, RequestConnection, RequestType } from './requests.js';
 
 const usedOf = createBatch(readUsedOf);
@@ -114,23 +115,31 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
   }),
 });
 
-builder.mutationFields((t) => ({
-  setQuota: t.field({
-    type: QuotaType,
-    description:
-      'Creates or changes a quota. If the new size is smaller than the number of bytes in use, live requests keep their files, but new requests are rejected.',
-    errors: { types: [InvalidInputError, ForbiddenError] },
-    args: { input: t.arg({ type: SetQuotaInput, required: true, description: 'The quota and its new values.' }) },
-    resolve: async (_root, { input }, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user)),
+defineMutation('setQuota', {
+  description:
+    'Creates or changes a quota. If the new size is smaller than the number of bytes in use, live requests keep their files, but new requests are rejected.',
+  errors: [InvalidInputError, ForbiddenError],
+  resolve: async (input, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user)),
+  input: SetQuotaInput,
+  result: (t) => ({
+    quota: t.field({ type: QuotaType, nullable: true, description: 'The quota.', resolve: resultOf }),
   }),
-  removeQuota: t.field({
-    type: RemovedQuotaType,
-    description: "Removes a quota. Fails if the quota's user has live requests.",
-    errors: { types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError] },
-    args: { user: t.arg.string({ required: true, description: "The user's name." }) },
-    resolve: async (_root, { user }, ctx) => await removeQuota(ctx, user),
+});
+
+const RemoveQuotaInput = builder.inputType('RemoveQuotaInput', {
+  description: 'Input of `removeQuota`.',
+  fields: (t) => ({ user: t.string({ required: true, description: "The user's name." }) }),
+});
+
+defineMutation('removeQuota', {
+  description: "Removes a quota. Fails if the quota's user has live requests.",
+  errors: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError],
+  resolve: async ({ user }, ctx) => await removeQuota(ctx, user),
+  input: RemoveQuotaInput,
+  result: (t) => ({
+    removed: t.field({ type: RemovedQuotaType, nullable: true, description: 'The removed quota.', resolve: resultOf }),
   }),
-}));
+});
 
 const MemberKindType = builder.enumType('MemberKind', {
   description: 'Whether a quota member is a user or a group.',
@@ -227,19 +236,20 @@ const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   }),
 });
 
-const PathRuleInput = builder.inputType('PathRuleInput', {
-  description: 'Input of `setPathRule` and `removePathRule`.',
-  fields: (t) => ({
-    prefix: t.string({ required: true, description: 'The absolute prefix. `/` is the whole catalogue.' }),
-    action: t.field({ type: PathActionType, required: true, description: 'The permitted action.' }),
-    kind: t.field({
-      type: RuleKindType,
-      required: true,
-      description: 'Whether the rule allows one user, a group, or all callers.',
+const createRuleInput = (mutation: 'setPathRule' | 'removePathRule') =>
+  builder.inputType(mutation === 'setPathRule' ? 'SetPathRuleInput' : 'RemovePathRuleInput', {
+    description: `Input of \`${mutation}\`.`,
+    fields: (t) => ({
+      prefix: t.string({ required: true, description: 'The absolute prefix. `/` is the whole catalogue.' }),
+      action: t.field({ type: PathActionType, required: true, description: 'The permitted action.' }),
+      kind: t.field({
+        type: RuleKindType,
+        required: true,
+        description: 'Whether the rule allows one user, a group, or all callers.',
+      }),
+      name: t.string({ description: 'The name of the user or group.' }),
     }),
-    name: t.string({ description: 'The name of the user or group.' }),
-  }),
-});
+  });
 
 const keyOf = ({ prefix, action, kind, name }: PathRule): RowKey => [null, prefix, action, kind, name];
 
@@ -304,44 +314,61 @@ const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
   }),
 });
 
-builder.mutationFields((t) => ({
-  setMember: t.field({
-    type: MemberType,
-    description:
-      'Adds a member to a quota, or changes whether the member manages the quota. Allowed for the user of the quota, the managers of the quota, and operators.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetMemberInput, required: true, description: 'The member.' }) },
-    resolve: (_root, { input }, ctx) => setMember(ctx, input),
+defineMutation('setMember', {
+  description:
+    'Adds a member to a quota, or changes whether the member manages the quota. Allowed for the user of the quota, the managers of the quota, and operators.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: (input, ctx) => setMember(ctx, input),
+  input: SetMemberInput,
+  result: (t) => ({
+    member: t.field({ type: MemberType, nullable: true, description: 'The member.', resolve: resultOf }),
   }),
-  removeMember: t.field({
-    type: MemberType,
-    description: "Removes a member from a quota. The member's requests remain. Members may remove themselves.",
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: RemoveMemberInput, required: true, description: 'The member.' }) },
-    resolve: (_root, { input }, ctx) => removeMember(ctx, input),
+});
+
+defineMutation('removeMember', {
+  description: "Removes a member from a quota. The member's requests remain. Members may remove themselves.",
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: (input, ctx) => removeMember(ctx, input),
+  input: RemoveMemberInput,
+  result: (t) => ({
+    member: t.field({ type: MemberType, nullable: true, description: 'The removed member.', resolve: resultOf }),
   }),
-  setPathRule: t.field({
-    type: PathRuleType,
-    description:
-      'Adds a path rule. Once a prefix has a rule for an action, only the callers named in the rules of that prefix may perform the action on files below it. Existing requests keep their files.',
-    errors: { types: [InvalidInputError, ForbiddenError] },
-    args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
-    resolve: (_root, { input }, ctx) => setPathRule(ctx, input),
+});
+
+defineMutation('setPathRule', {
+  description:
+    'Adds a path rule. Once a prefix has a rule for an action, only the callers named in the rules of that prefix may perform the action on files below it. Existing requests keep their files.',
+  errors: [InvalidInputError, ForbiddenError],
+  resolve: (input, ctx) => setPathRule(ctx, input),
+  input: createRuleInput('setPathRule'),
+  result: (t) => ({
+    pathRule: t.field({ type: PathRuleType, nullable: true, description: 'The path rule.', resolve: resultOf }),
   }),
-  removePathRule: t.field({
-    type: PathRuleType,
-    description:
-      'Removes a path rule. If the prefix has no other rule for the action, the rules of the next shorter prefix apply.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
-    resolve: (_root, { input }, ctx) => removePathRule(ctx, input),
+});
+
+defineMutation('removePathRule', {
+  description:
+    'Removes a path rule. If the prefix has no other rule for the action, the rules of the next shorter prefix apply.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: (input, ctx) => removePathRule(ctx, input),
+  input: createRuleInput('removePathRule'),
+  result: (t) => ({
+    pathRule: t.field({ type: PathRuleType, nullable: true, description: 'The removed path rule.', resolve: resultOf }),
   }),
-  purgeUser: t.field({
-    type: PurgedUser,
-    description:
-      "Permanently replaces a user's name and addresses with a pseudonym. Fails if the user has live requests. A second call fails because the user no longer exists.",
-    errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
-    args: { user: t.arg.string({ required: true, description: "The user's name." }) },
-    resolve: (_root, { user }, ctx) => purgeUser(ctx, user),
+});
+
+const PurgeUserInput = builder.inputType('PurgeUserInput', {
+  description: 'Input of `purgeUser`.',
+  fields: (t) => ({ user: t.string({ required: true, description: "The user's name." }) }),
+});
+
+defineMutation('purgeUser', {
+  description:
+    "Permanently replaces a user's name and addresses with a pseudonym. Fails if the user has live requests. A second call fails because the user no longer exists.",
+  errors: [InvalidInputError, NotFoundError, InUseError, ForbiddenError],
+  resolve: ({ user }, ctx) => purgeUser(ctx, user),
+  input: PurgeUserInput,
+  result: (t) => ({
+    purged: t.field({ type: PurgedUser, nullable: true, description: 'The purged user.', resolve: resultOf }),
   }),
-}));
+});

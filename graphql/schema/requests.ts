@@ -1,21 +1,10 @@
 /** Defines the GraphQL queries and mutations for requests. */
 
-import {
-  ForbiddenError,
-  InvalidInputError,
-  LimitReachedError,
-  NotFoundError,
-  QuotaExceededError,
-  UnknownUserError,
-  WrongQuotaError,
-} from '../../src/core/errors.js';
 import { formatFiles, formatMissing } from '../../src/core/text/requested-files.js';
 import type { Context } from '../../src/domain/context.js';
 import type { PageWish } from '../../src/domain/page-keys.js';
 import { visibleQuotas } from '../../src/domain/policy.js';
 import { keyOf, type RequestFileKey, readTries, type Tries } from '../../src/domain/recalls/queue.js';
-import { createRequest } from '../../src/domain/requests/create.js';
-import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
 import {
   countAtPrimaryPath,
   countReleased,
@@ -26,7 +15,6 @@ import {
   readRequestFiles,
   readUnresolved,
 } from '../../src/domain/requests/rows.js';
-import { retryRequest, setPriority, updateRequest } from '../../src/domain/requests/update.js';
 import type {
   ErrorClass,
   RecallState,
@@ -45,7 +33,7 @@ import {
   time,
   timeOrNull,
 } from './builder.js';
-import { orNull, readBack } from './errors.js';
+import { orNull } from './errors.js';
 import { selectsCommon, TapeFileType } from './files.js';
 import { createBatch, isInt, resolveInnerPage, resolveRootPage } from './pages.js';
 
@@ -195,73 +183,6 @@ builder.queryFields((t) => ({
   ),
 }));
 
-export const CreateRequestInput = builder.inputType('CreateRequestInput', {
-  description: 'Input of `createRequest`. Requires exactly one of `pattern` and `files`.',
-  fields: (t) => ({
-    quota: t.string({ required: true, description: 'The user whose quota is charged.' }),
-    pattern: t.string({
-      description:
-        'A plain, case-sensitive substring. Requests all files whose path contains this substring, including files that are added to the catalogue later.',
-    }),
-    files: t.stringList({
-      description: 'The logical paths of the requested files. The catalogue does not have to contain these paths yet.',
-    }),
-    retention: t.field(time('When the request expires and releases its files. Default: in five days.')),
-    label: t.string({ description: 'A name for the request. Default: the pattern or the first path.' }),
-    maxFiles: t.int({
-      description:
-        'The maximum number of files in the request. The mutation fails if the catalogue already contains more requested files than this. If requested files are added to the catalogue later, Tapegate adds them to the request only up to the maximum.',
-    }),
-    maxBytes: t.field(
-      bigInt(
-        'The maximum total size in bytes of the files in the request. The mutation fails if the requested files in the catalogue already have a larger total size. If requested files are added to the catalogue later, Tapegate adds them to the request only up to the maximum.',
-      ),
-    ),
-    notifyOnFirstFile: t.string({
-      description:
-        "The email address to notify when the first file is on disk. An empty string means the quota's email address.",
-    }),
-    notifyOnLastFile: t.string({
-      description:
-        "The email address to notify when the request has finished. An empty string means the quota's email address.",
-    }),
-  }),
-});
-
-const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
-  description: 'Input of `updateRequest`. Omitted fields stay unchanged.',
-  fields: (t) => ({
-    id: t.int({ required: true, description: "The request's `requestId`." }),
-    quota: t.string({
-      description:
-        'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
-    }),
-    retention: t.field(
-      time('The new expiry time. A time in the past ends the request. A time in the future revives an ended request.'),
-    ),
-    label: t.string({ description: 'The new label.' }),
-    maxFiles: t.int({
-      description:
-        'The new maximum number of files in the request. Null removes the limit. If the limit is raised, Tapegate can add files that exceeded the previous limit.',
-    }),
-    maxBytes: t.field(
-      bigInt(
-        'The new maximum total size in bytes of the files in the request. Null removes the limit. If the limit is raised, Tapegate can add files that exceeded the previous limit.',
-      ),
-    ),
-    notifyOnFirstFile: t.string({
-      description:
-        "The email address to notify when the first file is on disk. Null means no email. An empty string means the quota's email address.",
-    }),
-    notifyOnLastFile: t.string({
-      description:
-        "The email address to notify when the request has finished. Null means no email. An empty string means the quota's email address.",
-    }),
-  }),
-});
-
-const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
-
 const RequestFileStateType = builder.enumType('RequestFileState', {
   description: 'The state of a file in a request.',
   values: describeValues<RequestFileState>({
@@ -401,84 +322,5 @@ builder.prismaObjectFields('RequestFile', (t) => ({
       'The earliest time of the next attempt. Null if the next attempt may begin now, if an attempt is running, or if there will be no further attempt.',
     ),
     resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.nextTry ?? null,
-  }),
-}));
-
-const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
-  description: 'Input of `releaseFiles`. Requires exactly one of `paths` and `match`.',
-  fields: (t) => ({
-    id: t.int({ required: true, description: "The request's `requestId`." }),
-    paths: t.stringList({
-      description:
-        'The logical paths to release: paths of files in the request, or requested paths that the catalogue does not contain.',
-    }),
-    match: t.string({
-      description: 'A plain, case-sensitive substring. Releases all paths of the request that contain this substring.',
-    }),
-  }),
-});
-
-const RetryRequestInput = builder.inputType('RetryRequestInput', {
-  description: 'Input of `retryRequest`.',
-  fields: (t) => ({
-    id: t.int({ required: true, description: "The request's `requestId`." }),
-    quota: t.string({
-      description:
-        'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
-    }),
-  }),
-});
-
-builder.mutationFields((t) => ({
-  createRequest: t.field({
-    type: RequestType,
-    description: 'Creates a request, and charges the quota for the requested files that the catalogue contains.',
-    errors: { types: takingErrors },
-    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'The request to create.' }) },
-    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
-  }),
-  updateRequest: t.field({
-    type: RequestType,
-    description: 'Changes a request. A new expiry time can end or revive the request.',
-    errors: { types: [...takingErrors, WrongQuotaError, NotFoundError] },
-    args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'The fields to change.' }) },
-    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
-  }),
-  cancelRequest: t.field({
-    type: RequestType,
-    description:
-      'Cancels a request and releases its files. The quota is no longer charged for the files. Cancelling a request twice changes nothing.',
-    errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
-    resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
-  }),
-  setPriority: t.field({
-    type: RequestType,
-    description: 'Sets the priority of a request.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: {
-      id: t.arg.int({ required: true, description: "The request's `requestId`." }),
-      priority: t.arg.int({
-        required: true,
-        description: 'The priority, from -1000 to 1000. Files of requests with a higher priority are recalled first.',
-      }),
-    },
-    resolve: async (_root, input, ctx) => getRequest(ctx, await setPriority(ctx, input)),
-  }),
-  releaseFiles: t.field({
-    type: RequestType,
-    description:
-      'Releases files before their request ends. The quota is no longer charged for the files, and Tapegate does not add them to the request again. Releasing a file twice changes nothing. Fails if the request has ended.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'The files to release.' }) },
-    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),
-  }),
-  retryRequest: t.field({
-    type: RequestType,
-    description:
-      'Retries the recalls of all failed files in a request. Each file gets the full number of attempts again. Changes nothing if no file has failed. Fails if the request has ended.',
-    errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError] },
-    args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'The request to retry.' }) },
-    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, input))),
   }),
 }));

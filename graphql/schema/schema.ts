@@ -1,7 +1,9 @@
 /** Assembles the GraphQL schema. Each imported file adds types and fields to the builder. */
 import './errors.js';
 import './files.js';
+import './file-changes.js';
 import './requests.js';
+import './request-changes.js';
 import './request-progress.js';
 import './quotas.js';
 import './notifications.js';

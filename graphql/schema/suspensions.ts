@@ -11,6 +11,7 @@ import {
 import { SuspensionKind, type SuspensionMode } from '../../src/generated/prisma/enums.js';
 import { builder, connectionOf, describeValues, pageComplexity, time, timeOrNull } from './builder.js';
 import { createBatch, createCursors, resolveCursorPage } from './pages.js';
+import { defineMutation, resultOf } from './payloads.js';
 
 const KindType = builder.enumType('SuspensionKind', {
   description: 'The type of a suspended object.',
@@ -141,19 +142,27 @@ const ResumeInput = builder.inputType('ResumeInput', {
   }),
 });
 
-builder.mutationFields((t) => ({
-  suspend: t.field({
-    type: SuspensionType,
-    description: 'Suspends an object. If the object is already suspended, changes the mode and the reason.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SuspendInput, required: true, description: 'The object to suspend.' }) },
-    resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
+defineMutation('suspend', {
+  description: 'Suspends an object. If the object is already suspended, changes the mode and the reason.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: (input, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
+  input: SuspendInput,
+  result: (t) => ({
+    suspension: t.field({ type: SuspensionType, nullable: true, description: 'The suspension.', resolve: resultOf }),
   }),
-  resume: t.field({
-    type: SuspensionType,
-    description: 'Resumes a suspended object, and returns the suspension that ended.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: ResumeInput, required: true, description: 'The object to resume.' }) },
-    resolve: (_root, { input }, ctx) => resume(ctx, input),
+});
+
+defineMutation('resume', {
+  description: 'Resumes a suspended object, and returns the suspension that ended.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: (input, ctx) => resume(ctx, input),
+  input: ResumeInput,
+  result: (t) => ({
+    suspension: t.field({
+      type: SuspensionType,
+      nullable: true,
+      description: 'The suspension that ended.',
+      resolve: resultOf,
+    }),
   }),
-}));
+});

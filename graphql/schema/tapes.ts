@@ -11,6 +11,7 @@ import type { Volume } from '../../src/generated/prisma/client.js';
 import { bigInt, bigIntOrNull, builder, connectionOf, nullable, pageComplexity, timeOrNull } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, isText, readListPage } from './pages.js';
+import { defineMutation, resultOf } from './payloads.js';
 
 const claimed = createBatch(readClaimed);
 const hosts = createBatch(readDriveHosts);
@@ -143,7 +144,7 @@ const ChangedVolumes = builder.objectRef<{ volumes: number; medium: string }>('C
   }),
 });
 
-export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
+export const AffectedFilesType = builder.objectRef<ChosenFiles>('AffectedFiles').implement({
   description: 'The files affected by a catalogue change.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files.' }),
@@ -203,46 +204,70 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
   }),
 });
 
-builder.mutationFields((t) => ({
-  setVolume: t.field({
-    type: ChangedVolumes,
-    description: 'Sets the cost model with which the planner estimates the time to read volumes.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetVolumeInput, required: true, description: 'The volumes and their cost model.' }) },
-    resolve: async (_root, { input: { names, all, medium } }, ctx) => {
-      if ((names?.length ?? 0) > 0 === (all === true)) {
-        throw new InvalidInputError(
-          'names',
-          'must contain a volume if all is not true, and must be empty if all is true',
-        );
-      }
-      return { medium, volumes: await setMedium(ctx, { medium, names: all ? undefined : (names ?? []) }) };
-    },
+defineMutation('setVolume', {
+  description: 'Sets the cost model with which the planner estimates the time to read volumes.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: async ({ names, all, medium }, ctx) => {
+    if ((names?.length ?? 0) > 0 === (all === true)) {
+      throw new InvalidInputError(
+        'names',
+        'must contain a volume if all is not true, and must be empty if all is true',
+      );
+    }
+    return { medium, volumes: await setMedium(ctx, { medium, names: all ? undefined : (names ?? []) }) };
+  },
+  input: SetVolumeInput,
+  result: (t) => ({
+    changed: t.field({ type: ChangedVolumes, nullable: true, description: 'The changed volumes.', resolve: resultOf }),
   }),
-  moveVolume: t.field({
-    type: ChosenFilesType,
-    description:
-      'Records that a cartridge was copied to another cartridge. Tapegate then reads the files from the new cartridge, at the same positions. Does not copy data.',
-    errors: { types: errors },
-    args: { input: t.arg({ type: MoveVolumeInput, required: true, description: 'The two volumes.' }) },
-    resolve: (_root, { input: { dryRun, ...input } }, ctx) => moveVolume(ctx, { ...input, isDryRun: dryRun }),
+});
+
+defineMutation('moveVolume', {
+  description:
+    'Records that a cartridge was copied to another cartridge. Tapegate then reads the files from the new cartridge, at the same positions. Does not copy data.',
+  errors: errors,
+  resolve: ({ dryRun, ...input }, ctx) => moveVolume(ctx, { ...input, isDryRun: dryRun }),
+  input: MoveVolumeInput,
+  result: (t) => ({
+    affected: t.field({
+      type: AffectedFilesType,
+      nullable: true,
+      description: 'The files whose position changed.',
+      resolve: resultOf,
+    }),
   }),
-  retireVolume: t.field({
-    type: RetiredVolumeType,
-    description:
-      "Retires a volume. Tapegate then reads the volume's files from their other copies, and adds no files to the volume.",
-    errors: { types: errors },
-    args: { input: t.arg({ type: RetireVolumeInput, required: true, description: 'The volume to retire.' }) },
-    resolve: (_root, { input: { dryRun, ...input } }, ctx) => retireVolume(ctx, { ...input, isDryRun: dryRun }),
+});
+
+defineMutation('retireVolume', {
+  description:
+    "Retires a volume. Tapegate then reads the volume's files from their other copies, and adds no files to the volume.",
+  errors: errors,
+  resolve: ({ dryRun, ...input }, ctx) => retireVolume(ctx, { ...input, isDryRun: dryRun }),
+  input: RetireVolumeInput,
+  result: (t) => ({
+    retired: t.field({
+      type: RetiredVolumeType,
+      nullable: true,
+      description: 'The files on the retired volume.',
+      resolve: resultOf,
+    }),
   }),
-  reinstateVolume: t.prismaField({
-    type: 'Volume',
-    description: "Puts a retired volume back into use. Does not restore the volume's former files to the catalogue.",
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { name: t.arg.string({ required: true, description: "The volume's name." }) },
-    resolve: async (query, _root, { name }, ctx) => {
-      const id = await reinstateVolume(ctx, name);
-      return await readBack(listVolumes(ctx).one(id, query));
-    },
+});
+
+const ReinstateVolumeInput = builder.inputType('ReinstateVolumeInput', {
+  description: 'Input of `reinstateVolume`.',
+  fields: (t) => ({ name: t.string({ required: true, description: "The volume's name." }) }),
+});
+
+defineMutation('reinstateVolume', {
+  description: "Puts a retired volume back into use. Does not restore the volume's former files to the catalogue.",
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: async ({ name }, ctx) => {
+    const id = await reinstateVolume(ctx, name);
+    return await readBack(listVolumes(ctx).one(id, {}));
+  },
+  input: ReinstateVolumeInput,
+  result: (t) => ({
+    volume: t.field({ type: VolumeType, nullable: true, description: 'The volume.', resolve: resultOf }),
   }),
-}));
+});

@@ -3,6 +3,7 @@ import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
 import { listVerifications, verifyAgain } from '../../src/domain/catalogue/verifications.js';
 import { builder, connectionOf, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { isBigInt, readListPage } from './pages.js';
+import { defineMutation, resultOf } from './payloads.js';
 import { ErrorClassType } from './requests.js';
 
 const VerificationType = builder.prismaObject('Verification', {
@@ -29,8 +30,8 @@ builder.prismaObjectField('TapeFile', 'verification', (t) =>
   ),
 );
 
-const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implement({
-  description: 'The result of `verifyAgain`.',
+const QueuedVerificationsType = builder.objectRef<{ files: number }>('QueuedVerifications').implement({
+  description: 'Verifications that will be repeated.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files whose tape copies will be verified again.' }),
   }),
@@ -53,21 +54,31 @@ builder.queryFields((t) => ({
   ),
 }));
 
-builder.mutationFields((t) => ({
-  verifyAgain: t.field({
-    type: VerifyAgain,
-    description: 'Retries failed verifications of the files whose path contains `match`.',
-    errors: { types: [InvalidInputError, ForbiddenError] },
-    args: {
-      match: t.arg.string({
-        required: true,
-        description: 'A plain, case-sensitive substring of the path. An empty string matches all files.',
-      }),
-      staged: t.arg.boolean({
-        description:
-          'Whether to also verify never-verified files in staging libraries. Tapegate does not verify these files automatically. Reading such a file may require a mount or cost money.',
-      }),
-    },
-    resolve: async (_root, args, ctx) => ({ files: await verifyAgain(ctx, args) }),
+const VerifyAgainInput = builder.inputType('VerifyAgainInput', {
+  description: 'Input of `verifyAgain`.',
+  fields: (t) => ({
+    match: t.string({
+      required: true,
+      description: 'A plain, case-sensitive substring of the path. An empty string matches all files.',
+    }),
+    staged: t.boolean({
+      description:
+        'Whether to also verify never-verified files in staging libraries. Tapegate does not verify these files automatically. Reading such a file may require a mount or cost money.',
+    }),
   }),
-}));
+});
+
+defineMutation('verifyAgain', {
+  description: 'Retries failed verifications of the files whose path contains `match`.',
+  errors: [InvalidInputError, ForbiddenError],
+  resolve: async (args, ctx) => ({ files: await verifyAgain(ctx, args) }),
+  input: VerifyAgainInput,
+  result: (t) => ({
+    queued: t.field({
+      type: QueuedVerificationsType,
+      nullable: true,
+      description: 'The verifications that will be repeated.',
+      resolve: resultOf,
+    }),
+  }),
+});

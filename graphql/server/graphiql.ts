@@ -89,9 +89,8 @@ query Requests($last: Int = 10) {
 # Creates a request, and charges the quota for its files.
 mutation Restore($input: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
   createRequest(input: $input) {
-    __typename
-    ... on Request { requestId state filesTotal bytesTotal }
-    ... on Failure { message }
+    request { requestId state filesTotal bytesTotal }
+    errors { message }
   }
 }
 

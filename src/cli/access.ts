@@ -9,7 +9,6 @@ import {
   type MemberRowFragment,
   Members,
   type PathAction,
-  type PathRuleInput,
   QuotaUser,
   RemoveMember,
   RemoveRule,
@@ -17,6 +16,7 @@ import {
   type RuleRowFragment,
   Rules,
   SetMember,
+  type SetPathRuleInput,
   SetRule,
   type TokenRole,
   type TokenRowFragment,
@@ -239,7 +239,7 @@ interface GivenRule {
   prefix: string;
 }
 
-function readRule({ action, prefix }: GivenRule, { user, group, everybody }: RuleOptions): PathRuleInput {
+function readRule({ action, prefix }: GivenRule, { user, group, everybody }: RuleOptions): SetPathRuleInput {
   if ([user, group, everybody].filter((given) => given !== undefined).length !== 1) {
     throw new UsageError('give exactly one of --user, --group and --everybody');
   }

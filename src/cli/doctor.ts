@@ -127,10 +127,14 @@ async function* findPages(url: string): AsyncGenerator<RowFindingFragment[]> {
 
 async function* repairPages(url: string): AsyncGenerator<RowFindingFragment[]> {
   for (let after: string | null | undefined; after !== null; ) {
-    const { findings, next }: Done<RepairFindingsMutation['result']> = await askChange(url, RepairFindings, {
-      first: 500,
-      after,
-    });
+    const { findings, next }: Done<NonNullable<RepairFindingsMutation['result']>> = await askChange(
+      url,
+      RepairFindings,
+      {
+        first: 500,
+        after,
+      },
+    );
     yield findings;
     after = next;
   }

@@ -2,6 +2,7 @@
 import { type Command, Option } from 'commander';
 import {
   CreateWebhook,
+  type CreateWebhookMutation,
   RemoveWebhook,
   RotateWebhook,
   SetWebhook,
@@ -10,10 +11,9 @@ import {
   type WebhookMessageState,
   WebhookMessages,
   type WebhookRowFragment,
-  type WebhookSecretFragment,
   Webhooks,
 } from '../generated/command-operations.js';
-import { askChange, askNodes } from './connection/gateway-client.js';
+import { askChange, askNodes, type Done } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { chooseQuota } from './requests/quota-choice.js';
 import { limitHelp, readLimit, readNumber } from './terminal/arguments.js';
@@ -112,7 +112,11 @@ async function rotate(url: string, id: number, options: OutputOptions): Promise<
   showSecret(rotated, options, 'has a new secret; for a day, the old secret is valid too');
 }
 
-function showSecret({ secret, webhook }: WebhookSecretFragment, options: OutputOptions, state: string): void {
+function showSecret(
+  { secret, webhook }: Done<NonNullable<CreateWebhookMutation['result']>>,
+  options: OutputOptions,
+  state: string,
+): void {
   printResult({ ...webhook, secret }, secret, options);
   if (!options.json) printToStderr(`webhook ${webhook.webhookId} ${state}; the secret is not shown again`);
 }
@@ -124,7 +128,7 @@ async function setWebhook(
 ): Promise<void> {
   if (options.on && options.off) throw new UsageError('--on and --off cannot be used together');
   const isEnabled = options.on ? true : options.off ? false : undefined;
-  const input = { id, url: options.url, events: readEvents(options.event), note: options.note, isEnabled };
+  const input = { webhookId: id, url: options.url, events: readEvents(options.event), note: options.note, isEnabled };
   if (Object.values(input).filter((value) => value !== undefined).length === 1) {
     throw new UsageError('nothing to change: give --url, --event, --note, --on or --off');
   }

@@ -4,10 +4,9 @@ import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';
 import { messageOfChange } from './parts/problem';
 
-/** Result of a mutation: the changed object, or an error with a message. */
-interface MutationResult {
-  __typename: string;
-  message?: string;
+/** Payload of a mutation: the changed object, or errors that the user can correct. */
+interface Payload {
+  errors: readonly { message: string }[];
 }
 
 export interface Action {
@@ -39,6 +38,6 @@ export function useAction(): Action {
 }
 
 function failureOf(data: unknown): string | undefined {
-  return Object.values((data ?? {}) as Record<string, MutationResult>).find(({ message }) => message !== undefined)
-    ?.message;
+  const [payload] = Object.values((data ?? {}) as Record<string, Payload | null>);
+  return payload?.errors[0]?.message;
 }

@@ -198,30 +198,35 @@ interface Failed {
   field?: string;
 }
 
-export type Done<Result> = Exclude<Result, Failed>;
-
-export function findFailure(result: object): Failed | undefined {
-  return 'message' in result ? (result as Failed) : undefined;
+/** A mutation's payload: the result, and the errors that the caller can correct. */
+interface Payload {
+  errors: readonly Failed[];
 }
+
+/** The result in a payload of a successful mutation. */
+export type Done<Result> = Result extends { value: infer Value }
+  ? NonNullable<Value>
+  : { [Name in Exclude<keyof Result, 'errors'>]: NonNullable<Result[Name]> };
 
 /**
  * Returns the result of a successful operation.
  * @param own maps the names of GraphQL fields to the names of the command's arguments
- * @throws CommandError with the message of a failed operation; UsageError if the failure names an input field
+ * @throws CommandError with the message of a failed operation; UsageError if the error names an input field
  */
-export function unwrapResult<Result extends object>(
-  result: Result,
+export function unwrapResult<Result extends Payload>(
+  payload: Result | null,
   own: Readonly<Record<string, string>> = {},
 ): Done<Result> {
-  const failure = findFailure(result);
-  if (!failure) return result as Done<Result>;
+  const { errors, ...result } = present(payload);
+  const [failure] = errors;
+  if (!failure) return ('value' in result ? result.value : result) as Done<Result>;
   const { message, field } = failure;
   throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, own));
 }
 
-export async function askChange<Result extends object, Variables>(
+export async function askChange<Result extends Payload, Variables>(
   url: string,
-  operation: Operation<{ result: Result }, Variables>,
+  operation: Operation<{ result: Result | null }, Variables>,
   variables: Variables,
   own?: Readonly<Record<string, string>>,
 ): Promise<Done<Result>> {

@@ -87,7 +87,7 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   };
   if (Object.values(changes).every((change) => change === undefined))
     throw new UsageError('nothing to change: give at least one option');
-  const request = await askChange(url, UpdateRequest, { input: { id, ...changes } });
+  const request = await askChange(url, UpdateRequest, { input: { requestId: id, ...changes } });
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
   const files = `${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}`;
   printResult(request, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
@@ -146,9 +146,9 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
     throw new UsageError('give either --file or --match');
   }
   if (options.match === '') throw new UsageError('--match must not be empty; "/" matches all paths');
-  const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
+  const input = { requestId: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
   // read the earlier count, because the server's answer also counts files that were released before this call
-  const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
+  const { request: before } = await ask(url, ReleasedCounts, { id: input.requestId });
   const left = await askChange(url, ReleaseFiles, { input });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);
   const paths = Math.max((before?.filesUnknown ?? 0) - left.filesUnknown, 0);
@@ -159,7 +159,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
 }
 
 async function retryRequest(url: string, id: number, options: OutputOptions & { quota?: string }): Promise<void> {
-  const request = await askChange(url, RetryRequest, { input: { id, quota: options.quota } });
+  const request = await askChange(url, RetryRequest, { input: { requestId: id, quota: options.quota } });
   const { filesTotal, filesOnDisk, filesFailed } = request;
   const waiting = filesTotal - filesOnDisk - filesFailed;
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;

@@ -2,13 +2,11 @@ import type { EstimateQuery } from '../../generated/web-operations';
 import { count, formatBytes, isSoon } from '../format';
 import { useNow } from '../now';
 import { Moment } from '../parts/moment';
-import { Refused } from '../parts/problem';
+
+export type Estimate = NonNullable<NonNullable<EstimateQuery['estimateRequest']>['estimate']>;
 
 /** Shows the estimate for a request: files, volumes, quota usage and expected end. */
-export function EstimateSummary({ estimate }: { estimate: NonNullable<EstimateQuery['estimateRequest']> }) {
-  if (estimate.__typename !== 'Estimate') {
-    return <Refused why={estimate.message} />;
-  }
+export function EstimateSummary({ estimate }: { estimate: Estimate }) {
   const { end, price } = estimate;
   return (
     <dl class="pairs">

@@ -37,7 +37,7 @@ export function RequestActions({ request, again }: RequestActionsProps) {
 function Changes({ request, again }: RequestActionsProps) {
   const action = useAction();
   const [confirming, setConfirming] = useState<keyof typeof confirmations>();
-  const { requestId: id, state } = request;
+  const { requestId, state } = request;
   const then = async (done: Promise<unknown>) => {
     if (await done) again();
     setConfirming(undefined);
@@ -45,11 +45,11 @@ function Changes({ request, again }: RequestActionsProps) {
   const extend = () => {
     const from = Math.max(Date.now(), Date.parse(request.retention));
     const retention = new Date(from + DAYS * DAY_MS).toISOString();
-    return then(action.run(UpdateRequestDocument, { input: { id, retention } }));
+    return then(action.run(UpdateRequestDocument, { input: { requestId, retention } }));
   };
-  const retry = () => then(action.run(RetryRequestDocument, { id }));
-  const release = () => then(action.run(ReleaseFilesDocument, { input: { id, match: IN_EVERY_PATH } }));
-  const cancel = () => then(action.run(CancelRequestDocument, { id }));
+  const retry = () => then(action.run(RetryRequestDocument, { id: requestId }));
+  const release = () => then(action.run(ReleaseFilesDocument, { input: { requestId, match: IN_EVERY_PATH } }));
+  const cancel = () => then(action.run(CancelRequestDocument, { id: requestId }));
   const isLive = !isOver(state);
   return (
     <>

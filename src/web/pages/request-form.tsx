@@ -2,14 +2,14 @@
 import { useClient } from '@urql/preact';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { CreateRequestDocument, EstimateDocument, type EstimateQuery } from '../../generated/web-operations';
+import { CreateRequestDocument, EstimateDocument } from '../../generated/web-operations';
 import { useAction } from '../actions';
 import { count } from '../format';
 import { messageOf, Refused } from '../parts/problem';
 import { QuotaChoice } from '../parts/quota-choice';
 import { linkTo } from '../route';
 import { useCaller } from '../sign-in/caller';
-import { EstimateSummary } from './estimate';
+import { type Estimate, EstimateSummary } from './estimate';
 import { inputOf, noOptions, OptionFields } from './request-options';
 
 interface RequestFormProps {
@@ -19,8 +19,6 @@ interface RequestFormProps {
   onRequested(): void;
   children?: ComponentChildren;
 }
-
-type EstimateResult = NonNullable<EstimateQuery['estimateRequest']>;
 
 export function RequestForm({ match, matching, chosen, onRequested, children }: RequestFormProps) {
   const { name, quotas } = useCaller();
@@ -35,9 +33,10 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
   }
   const ask = async () => {
     const done = await action.run(CreateRequestDocument, { input: { ...what, ...inputOf(options) } });
-    if (done?.createRequest.__typename !== 'Request') return;
+    const created = done?.createRequest?.request;
+    if (!created) return;
     onRequested();
-    location.hash = linkTo(['requests', done.createRequest.requestId]);
+    location.hash = linkTo(['requests', created.requestId]);
   };
   return (
     <section class="request-form" aria-labelledby="request-form">
@@ -52,7 +51,7 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
         <button type="button" onClick={runEstimate}>
           Estimate
         </button>
-        {estimate?.__typename === 'Estimate' && (
+        {estimate && (
           <button
             type="button"
             class="main"
@@ -73,14 +72,15 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
 /** Estimates a request. The estimate is valid until the user changes the request. */
 function useEstimate(what: { quota: string; files: string[] } | { quota: string; pattern: string }) {
   const client = useClient();
-  const [result, setResult] = useState<{ key: string; estimate: EstimateResult }>();
+  const [result, setResult] = useState<{ key: string; estimate: Estimate }>();
   const [problem, setProblem] = useState<string>();
   const key = JSON.stringify(what);
   useEffect(() => setProblem(undefined), [key]);
   const runEstimate = async () => {
     const { data, error } = await client.query(EstimateDocument, { input: what }, { requestPolicy: 'network-only' });
-    setProblem(error && messageOf(error));
-    if (data?.estimateRequest) setResult({ key, estimate: data.estimateRequest });
+    const { estimate: found, errors } = data?.estimateRequest ?? { errors: [] };
+    setProblem(error ? messageOf(error) : errors[0]?.message);
+    if (found) setResult({ key, estimate: found });
   };
   return { estimate: result?.key === key ? result.estimate : undefined, problem, runEstimate };
 }

@@ -1,0 +1,191 @@
+/** Defines the GraphQL mutations for requests. */
+import {
+  ForbiddenError,
+  InvalidInputError,
+  LimitReachedError,
+  NotFoundError,
+  QuotaExceededError,
+  UnknownUserError,
+  WrongQuotaError,
+} from '../../src/core/errors.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
+import { getRequest } from '../../src/domain/requests/rows.js';
+import { retryRequest, setPriority, updateRequest } from '../../src/domain/requests/update.js';
+import { bigInt, builder, time } from './builder.js';
+import { readBack } from './errors.js';
+import { defineMutation, resultOf } from './payloads.js';
+import { RequestType } from './requests.js';
+
+export const CreateRequestInput = builder.inputType('CreateRequestInput', {
+  description: 'Input of `createRequest`. Requires exactly one of `pattern` and `files`.',
+  fields: (t) => ({
+    quota: t.string({ required: true, description: 'The user whose quota is charged.' }),
+    pattern: t.string({
+      description:
+        'A plain, case-sensitive substring. Requests all files whose path contains this substring, including files that are added to the catalogue later.',
+    }),
+    files: t.stringList({
+      description: 'The logical paths of the requested files. The catalogue does not have to contain these paths yet.',
+    }),
+    retention: t.field(time('When the request expires and releases its files. Default: in five days.')),
+    label: t.string({ description: 'A name for the request. Default: the pattern or the first path.' }),
+    maxFiles: t.int({
+      description:
+        'The maximum number of files in the request. The mutation fails if the catalogue already contains more requested files than this. If requested files are added to the catalogue later, Tapegate adds them to the request only up to the maximum.',
+    }),
+    maxBytes: t.field(
+      bigInt(
+        'The maximum total size in bytes of the files in the request. The mutation fails if the requested files in the catalogue already have a larger total size. If requested files are added to the catalogue later, Tapegate adds them to the request only up to the maximum.',
+      ),
+    ),
+    notifyOnFirstFile: t.string({
+      description:
+        "The email address to notify when the first file is on disk. An empty string means the quota's email address.",
+    }),
+    notifyOnLastFile: t.string({
+      description:
+        "The email address to notify when the request has finished. An empty string means the quota's email address.",
+    }),
+  }),
+});
+
+const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
+  description: 'Input of `updateRequest`. Omitted fields stay unchanged.',
+  fields: (t) => ({
+    requestId: t.int({ required: true, description: "The request's id." }),
+    quota: t.string({
+      description:
+        'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
+    }),
+    retention: t.field(
+      time('The new expiry time. A time in the past ends the request. A time in the future revives an ended request.'),
+    ),
+    label: t.string({ description: 'The new label.' }),
+    maxFiles: t.int({
+      description:
+        'The new maximum number of files in the request. Null removes the limit. If the limit is raised, Tapegate can add files that exceeded the previous limit.',
+    }),
+    maxBytes: t.field(
+      bigInt(
+        'The new maximum total size in bytes of the files in the request. Null removes the limit. If the limit is raised, Tapegate can add files that exceeded the previous limit.',
+      ),
+    ),
+    notifyOnFirstFile: t.string({
+      description:
+        "The email address to notify when the first file is on disk. Null means no email. An empty string means the quota's email address.",
+    }),
+    notifyOnLastFile: t.string({
+      description:
+        "The email address to notify when the request has finished. Null means no email. An empty string means the quota's email address.",
+    }),
+  }),
+});
+
+const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
+
+const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
+  description: 'Input of `releaseFiles`. Requires exactly one of `paths` and `match`.',
+  fields: (t) => ({
+    requestId: t.int({ required: true, description: "The request's id." }),
+    paths: t.stringList({
+      description:
+        'The logical paths to release: paths of files in the request, or requested paths that the catalogue does not contain.',
+    }),
+    match: t.string({
+      description: 'A plain, case-sensitive substring. Releases all paths of the request that contain this substring.',
+    }),
+  }),
+});
+
+const RetryRequestInput = builder.inputType('RetryRequestInput', {
+  description: 'Input of `retryRequest`.',
+  fields: (t) => ({
+    requestId: t.int({ required: true, description: "The request's id." }),
+    quota: t.string({
+      description:
+        'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
+    }),
+  }),
+});
+
+defineMutation('createRequest', {
+  description: 'Creates a request, and charges the quota for the requested files that the catalogue contains.',
+  errors: takingErrors,
+  resolve: async (input, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
+  input: CreateRequestInput,
+  result: (t) => ({
+    request: t.field({ type: RequestType, nullable: true, description: 'The new request.', resolve: resultOf }),
+  }),
+});
+
+defineMutation('updateRequest', {
+  description: 'Changes a request. A new expiry time can end or revive the request.',
+  errors: [...takingErrors, WrongQuotaError, NotFoundError],
+  resolve: async ({ requestId: id, ...input }, ctx) =>
+    readBack(getRequest(ctx, await updateRequest(ctx, { id, ...input }))),
+  input: UpdateRequestInput,
+  result: (t) => ({
+    request: t.field({ type: RequestType, nullable: true, description: 'The changed request.', resolve: resultOf }),
+  }),
+});
+
+const CancelRequestInput = builder.inputType('CancelRequestInput', {
+  description: 'Input of `cancelRequest`.',
+  fields: (t) => ({ requestId: t.int({ required: true, description: "The request's id." }) }),
+});
+
+defineMutation('cancelRequest', {
+  description:
+    'Cancels a request and releases its files. The quota is no longer charged for the files. Cancelling a request twice changes nothing.',
+  errors: [NotFoundError, ForbiddenError],
+  resolve: async ({ requestId }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, requestId))),
+  input: CancelRequestInput,
+  result: (t) => ({
+    request: t.field({ type: RequestType, nullable: true, description: 'The cancelled request.', resolve: resultOf }),
+  }),
+});
+
+const SetPriorityInput = builder.inputType('SetPriorityInput', {
+  description: 'Input of `setPriority`.',
+  fields: (t) => ({
+    requestId: t.int({ required: true, description: "The request's id." }),
+    priority: t.int({
+      required: true,
+      description: 'The priority, from -1000 to 1000. Files of requests with a higher priority are recalled first.',
+    }),
+  }),
+});
+
+defineMutation('setPriority', {
+  description: 'Sets the priority of a request.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: async ({ requestId: id, priority }, ctx) => getRequest(ctx, await setPriority(ctx, { id, priority })),
+  input: SetPriorityInput,
+  result: (t) => ({
+    request: t.field({ type: RequestType, nullable: true, description: 'The changed request.', resolve: resultOf }),
+  }),
+});
+
+defineMutation('releaseFiles', {
+  description:
+    'Releases files before their request ends. The quota is no longer charged for the files, and Tapegate does not add them to the request again. Releasing a file twice changes nothing. Fails if the request has ended.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: async ({ requestId: id, ...input }, ctx) =>
+    readBack(getRequest(ctx, await releaseFiles(ctx, { id, ...input }))),
+  input: ReleaseFilesInput,
+  result: (t) => ({
+    request: t.field({ type: RequestType, nullable: true, description: 'The changed request.', resolve: resultOf }),
+  }),
+});
+
+defineMutation('retryRequest', {
+  description:
+    'Retries the recalls of all failed files in a request. Each file gets the full number of attempts again. Changes nothing if no file has failed. Fails if the request has ended.',
+  errors: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError],
+  resolve: async ({ requestId: id, quota }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, { id, quota }))),
+  input: RetryRequestInput,
+  result: (t) => ({
+    request: t.field({ type: RequestType, nullable: true, description: 'The request.', resolve: resultOf }),
+  }),
+});
