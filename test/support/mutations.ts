@@ -19,14 +19,20 @@ interface MutationResult {
   maxBytes: string | null;
 }
 
-const RESULT = `__typename ... on Request {
-    requestId state filesTotal filesOnDisk filesReleased filesRefused filesOverLimit bytesTotal maxFiles maxBytes
-  } ... on Failure { message } ... on InvalidInput { field }`;
+const PAYLOAD = `request {
+    __typename requestId state filesTotal filesOnDisk filesReleased filesRefused filesOverLimit bytesTotal maxFiles maxBytes
+  } errors { __typename message ... on InvalidInput { field } }`;
+
+interface Payload {
+  request: MutationResult | null;
+  errors: MutationResult[];
+}
 
 async function mutate(gateway: Gateway, field: string, input: object): Promise<MutationResult> {
   const type = `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
-  const query = `mutation ($input: ${type}!) { result: ${field}(input: $input) { ${RESULT} } }`;
-  return (await askData<{ result: MutationResult }>(gateway, query, { input })).result;
+  const query = `mutation ($input: ${type}!) { result: ${field}(input: $input) { ${PAYLOAD} } }`;
+  const { result } = await askData<{ result: Payload }>(gateway, query, { input });
+  return (result.request ?? result.errors[0]) as MutationResult;
 }
 
 export const create = (gateway: Gateway, input: object) => mutate(gateway, 'createRequest', input);
@@ -44,7 +50,6 @@ export async function made(gateway: Gateway, input: object): Promise<number> {
 
 /** Cancels a request. Throws an error if the mutation fails. */
 export async function cancel(gateway: Gateway, id: number): Promise<void> {
-  const query = `mutation ($id: Int!) { result: cancelRequest(id: $id) { __typename ... on Failure { message } } }`;
-  const { result } = await askData<{ result: { __typename: string; message?: string } }>(gateway, query, { id });
-  if (result.__typename !== 'Request') throw new Error(`${result.__typename}: ${result.message}`);
+  const { __typename, message } = await mutate(gateway, 'cancelRequest', { requestId: id });
+  if (__typename !== 'Request') throw new Error(`${__typename}: ${message}`);
 }
