@@ -79,12 +79,25 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     },
     afterArgOptions: { description: 'Returns the items after this cursor.' },
     beforeArgOptions: { description: 'Returns the items before this cursor.' },
-    nodesQueryOptions: false,
+    nodesQueryOptions: {
+      description: `Returns the objects with the given global IDs, in the given order. An object that does not exist is null. At most ${MAX_PAGE_SIZE} IDs.`,
+      nullable: true,
+      complexity: ({ ids }) => ({ field: 1, multiplier: Math.min(ids.length, MAX_PAGE_SIZE) / 10 }),
+      args: { ids: { description: 'The global IDs of the objects.' } },
+      resolve: async (_root, { ids }, ctx, _info, load) => {
+        if (ids.length > MAX_PAGE_SIZE) {
+          throw new InvalidInputError('ids', `must contain at most ${MAX_PAGE_SIZE} ids, not ${ids.length}`);
+        }
+        const visible = await Promise.all(ids.map((id) => maySee(ctx, 'ids', id)));
+        const loaded = await load(ids.filter((_, index) => visible[index]));
+        return visible.map((isVisible) => (isVisible ? loaded.shift() : null));
+      },
+    },
     decodeGlobalID: readGlobalId,
     nodeQueryOptions: {
       description: 'Returns the object with the given global ID, or null if the object does not exist.',
       args: { id: { description: "The object's global ID." } },
-      resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, id)) ? load(id) : null),
+      resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, 'id', id)) ? load(id) : null),
     },
   },
   complexity: {
@@ -94,15 +107,47 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   },
 });
 
-const reads = new Map<string, Operation>([
-  ['TapeFile', 'getFile'],
-  ['Volume', 'listVolumes'],
-  ['Drive', 'listDrives'],
-  ['Library', 'listLibraries'],
-  ['RestoreDisk', 'listDisksByPage'],
-  ['Request', 'getRequest'],
-  ['Quota', 'getQuota'],
-]);
+interface NodeType {
+  /** The operation that a caller must be allowed to call, so that the caller may read nodes of the type. */
+  operation: Operation;
+  /** Returns whether a text can be the local id of a node of the type. */
+  isId(id: string): boolean;
+  /** Returns the tape file that the node shows. Path rules can hide this file, and the node with it. */
+  fileOf?(id: string): bigint;
+}
+
+const isInt = (id: string) => isPositive(id) && BigInt(id) < 2n ** 31n;
+const isBigInt = (id: string) => isPositive(id) && BigInt(id) < 2n ** 63n;
+const isPositive = (id: string) => /^[1-9]\d{0,18}$/.test(id);
+
+/** Splits the local id of a request file into the ids of the request and the file. */
+export const splitPair = (id: string): [first: string, second: string] => {
+  const at = id.indexOf('/');
+  return [id.slice(0, Math.max(at, 0)), id.slice(at + 1)];
+};
+
+const nodeTypes: Readonly<Record<string, NodeType>> = {
+  TapeFile: { operation: 'getFile', isId: isBigInt, fileOf: BigInt },
+  Volume: { operation: 'listVolumes', isId: isInt },
+  Drive: { operation: 'listDrives', isId: isInt },
+  Library: { operation: 'listLibraries', isId: isInt },
+  RestoreDisk: { operation: 'listDisksByPage', isId: isInt },
+  Request: { operation: 'getRequest', isId: isInt },
+  RequestFile: {
+    operation: 'getRequest',
+    isId: (id) => isInt(splitPair(id)[0]) && isBigInt(splitPair(id)[1]),
+    fileOf: (id) => BigInt(splitPair(id)[1]),
+  },
+  Quota: { operation: 'getQuota', isId: isInt },
+  QuotaMember: { operation: 'getQuota', isId: (id) => /^[1-9]\d{0,9}\/(USER|GROUP)\/[^\0]+$/.test(id) },
+  PathRule: { operation: 'listPathRules', isId: isInt },
+  Suspension: { operation: 'listSuspensions', isId: (id) => /^[A-Z]+\/[^\0]*$/.test(id) },
+  Verification: { operation: 'listVerifications', isId: isBigInt, fileOf: BigInt },
+  Token: { operation: 'listTokens', isId: isInt },
+  Webhook: { operation: 'listWebhooks', isId: isInt },
+  WebhookMessage: { operation: 'listWebhookMessages', isId: isBigInt },
+  AuditEntry: { operation: 'listAudit', isId: isBigInt },
+};
 
 interface NodeId {
   typename: string;
@@ -119,27 +164,20 @@ function readGlobalId(globalId: string): NodeId {
 }
 
 /**
- * Returns whether the caller may see a node. A node does not exist for a caller if path rules hide the file from the
- * caller.
+ * Returns whether the caller may see a node. A file that is hidden by path rules counts as missing.
  * @throws InvalidInputError if the id is not valid; ForbiddenError
  */
-async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
-  const operation = reads.get(node.typename);
-  if (operation === undefined) {
-    const types = [...reads.keys()].join(', ').replace(/, (\w+)$/, ' or $1');
-    const text = node.typename === '' ? node.id : `${node.typename}:${node.id}`;
-    throw new InvalidInputError('id', `must be the global id of a ${types}, not ${quote(text)}`);
+async function maySee(ctx: Context, argument: 'id' | 'ids', { typename, id }: NodeId): Promise<boolean> {
+  const type = Object.hasOwn(nodeTypes, typename) ? nodeTypes[typename] : undefined;
+  if (type === undefined) {
+    const types = Object.keys(nodeTypes)
+      .join(', ')
+      .replace(/, (\w+)$/, ' or $1');
+    const text = typename === '' ? id : `${typename}:${id}`;
+    throw new InvalidInputError(argument, `must be the global id of a ${types}, not ${quote(text)}`);
   }
-  allow(ctx, operation);
-  return isSerial(node) && (node.typename !== 'TapeFile' || (await isListed(ctx, BigInt(node.id))));
-}
-
-/**
- * Returns whether an id is a positive integer in the range of the database column: 8 bytes for tape files, 4 bytes for
- * other types.
- */
-function isSerial({ typename, id }: NodeId): boolean {
-  return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);
+  allow(ctx, type.operation);
+  return type.isId(id) && (type.fileOf === undefined || (await isListed(ctx, type.fileOf(id))));
 }
 
 builder.scalarType('BigInt', {

@@ -3,7 +3,7 @@
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { type ShownCaller, showCaller } from '../../src/domain/access/caller.js';
 import { listLegacyUses } from '../../src/domain/access/legacy-uses.js';
-import { createToken, listTokens, revokeToken, type Token } from '../../src/domain/access/tokens.js';
+import { createToken, listTokens, readToken, revokeToken, type Token } from '../../src/domain/access/tokens.js';
 import type { AuditKind } from '../../src/domain/audit/audit.js';
 import { listAudit } from '../../src/domain/audit/lists.js';
 import { readDefaultQuota } from '../../src/domain/stage-requests/stage-requests.js';
@@ -56,7 +56,9 @@ const RoleType = builder.enumType('TokenRole', {
   }),
 });
 
-const TokenType = builder.objectRef<Token>('Token').implement({
+const TokenType = builder.node(builder.objectRef<Token>('Token'), {
+  id: { resolve: ({ id }) => id },
+  loadWithoutCache: (id, ctx) => readToken(ctx, Number(id)),
   description: 'An API token, without its secret.',
   fields: (t) => ({
     tokenId: t.exposeInt('id', { description: "The token's id, which `revokeToken` requires." }),
@@ -186,8 +188,10 @@ const KindType = builder.enumType('AuditKind', {
   }),
 });
 
-const AuditType = builder.prismaObject('Audit', {
+const AuditType = builder.prismaNode('Audit', {
   name: 'AuditEntry',
+  id: { field: 'id' },
+  nullable: true,
   description: 'An audit entry: a change, or a rejected attempt to make a change.',
   fields: (t) => ({
     at: t.expose('at', time('When the change or attempt was made.')),

@@ -6,6 +6,8 @@ import {
   createWebhook,
   listWebhookMessages,
   listWebhooks,
+  readWebhook,
+  readWebhookMessage,
   removeWebhook,
   rotateWebhookSecret,
   type ShownMessage,
@@ -16,6 +18,7 @@ import {
 } from '../../src/domain/notifications/webhooks/webhooks.js';
 import type { WebhookEvent, WebhookMessageState } from '../../src/generated/prisma/enums.js';
 import { builder, connectionOf, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
+import { orNull } from './errors.js';
 import { resolveBigIdPage, resolveIdPage } from './pages.js';
 import { defineMutation, type ResultFields, resultOf } from './payloads.js';
 
@@ -42,7 +45,9 @@ const StateType = builder.enumType('WebhookMessageState', {
   }),
 });
 
-const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
+const WebhookType = builder.node(builder.objectRef<ShownWebhook>('Webhook'), {
+  id: { resolve: ({ id }) => id },
+  loadWithoutCache: (id, ctx) => orNull(readWebhook(ctx, Number(id))),
   description: 'A URL that receives events about the requests of one quota, or of all quotas.',
   fields: (t) => ({
     webhookId: t.exposeInt('id', { description: "The webhook's id, which the webhook mutations require." }),
@@ -75,7 +80,9 @@ const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
   }),
 });
 
-const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement({
+const MessageType = builder.node(builder.objectRef<ShownMessage>('WebhookMessage'), {
+  id: { resolve: ({ id }) => id },
+  loadWithoutCache: (id, ctx) => orNull(readWebhookMessage(ctx, BigInt(id))),
   description: 'A message to a webhook. Messages are kept for 30 days.',
   fields: (t) => ({
     messageId: t.exposeString('messageId', {

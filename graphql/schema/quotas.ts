@@ -6,8 +6,14 @@ import {
   NotFoundError,
   UnknownUserError,
 } from '../../src/core/errors.js';
-import { type Member, readMembers, removeMember, setMember } from '../../src/domain/access/members.js';
-import { listPathRules, readFilesBelow, removePathRule, setPathRule } from '../../src/domain/access/path-rules.js';
+import { type Member, readMember, readMembers, removeMember, setMember } from '../../src/domain/access/members.js';
+import {
+  listPathRules,
+  readFilesBelow,
+  readPathRule,
+  removePathRule,
+  setPathRule,
+} from '../../src/domain/access/path-rules.js';
 import { visibleQuotas } from '../../src/domain/policy.js';
 import {
   getQuota,
@@ -22,7 +28,7 @@ import { countRequestsOf, readRequestsOf } from '../../src/domain/requests/rows.
 import { type PurgeResult, purgeUser } from '../../src/domain/users/purge.js';
 import type { PathRule } from '../../src/generated/prisma/client.js';
 import type { MemberKind, PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
-import { bigInt, builder, connectionOf, describeValues, pageComplexity } from './builder.js';
+import { bigInt, builder, connectionOf, describeValues, pageComplexity, splitPair } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { compareKeys, createBatch, isText, pageOf, type RowKey, resolveInnerPage, resolveRootPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
@@ -149,7 +155,13 @@ const MemberKindType = builder.enumType('MemberKind', {
   }),
 });
 
-const MemberType = builder.objectRef<Member>('QuotaMember').implement({
+const MemberType = builder.node(builder.objectRef<Member>('QuotaMember'), {
+  id: { resolve: ({ quotaId, kind, name }) => `${quotaId}/${kind}/${name}` },
+  loadWithoutCache: (id, ctx) => {
+    const [quotaId, key] = splitPair(id);
+    const [kind, name] = splitPair(key);
+    return readMember(ctx, { quotaId: Number(quotaId), kind: kind as MemberKind, name });
+  },
   description: "A user or group that may use another user's quota.",
   fields: (t) => ({
     kind: t.expose('kind', { type: MemberKindType, description: 'Whether the member is a user or a group.' }),
@@ -212,7 +224,9 @@ const RuleKindType = builder.enumType('RuleKind', {
 const filesBelowOf = createBatch(readFilesBelow);
 
 // not a prismaObject, because Prisma would query a rule that the mutation `removePathRule` has already deleted
-const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
+const PathRuleType = builder.node(builder.objectRef<PathRule>('PathRule'), {
+  id: { resolve: ({ id }) => id },
+  loadWithoutCache: (id, ctx) => readPathRule(ctx, Number(id)),
   description:
     'A rule that allows callers to perform an action on the files below a prefix. If several prefixes of a path have rules for the action, only the rules of the longest prefix apply. If no prefix of the path has a rule for the action, all callers may perform the action. Rules do not apply to operators and viewers.',
   fields: (t) => ({

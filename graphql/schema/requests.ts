@@ -30,6 +30,7 @@ import {
   describeValues,
   nullable,
   pageComplexity,
+  splitPair,
   time,
   timeOrNull,
 } from './builder.js';
@@ -211,7 +212,14 @@ const UnresolvedReasonType = builder.enumType('UnresolvedReason', {
   }),
 });
 
-const RequestFileType = builder.prismaObject('RequestFile', {
+const RequestFileType = builder.prismaNode('RequestFile', {
+  id: { resolve: ({ requestId, fileId }) => `${requestId}/${fileId}` },
+  findUnique: (id, ctx) => {
+    const [requestId, fileId] = splitPair(id);
+    const key = { requestId: Number(requestId), fileId: BigInt(fileId) };
+    return { requestId_fileId: key, request: { quota: visibleQuotas(ctx) } };
+  },
+  nullable: true,
   include: { file: true },
   description: 'A file in a request, with its own state.',
   fields: (t) => ({

@@ -2,6 +2,7 @@
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   listSuspensions,
+  readSuspension,
   readSuspensionsOf,
   resume,
   type Suspension,
@@ -9,7 +10,7 @@ import {
   suspend,
 } from '../../src/domain/health/suspensions.js';
 import { SuspensionKind, type SuspensionMode } from '../../src/generated/prisma/enums.js';
-import { builder, connectionOf, describeValues, pageComplexity, time, timeOrNull } from './builder.js';
+import { builder, connectionOf, describeValues, pageComplexity, splitPair, time, timeOrNull } from './builder.js';
 import { createBatch, createCursors, resolveCursorPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
 
@@ -33,7 +34,12 @@ export const ModeType = builder.enumType('SuspensionMode', {
   }),
 });
 
-const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
+const SuspensionType = builder.node(builder.objectRef<Suspension>('Suspension'), {
+  id: { resolve: ({ kind, name }) => `${kind}/${name}` },
+  loadWithoutCache: (id, ctx) => {
+    const [kind, name] = splitPair(id);
+    return readSuspension(ctx, { kind: kind as SuspensionKind, name });
+  },
   description: 'An object that an operator suspended, or that an engine suspended after failures.',
   fields: (t) => ({
     kind: t.expose('kind', {

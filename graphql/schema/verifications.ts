@@ -6,7 +6,9 @@ import { isBigInt, readListPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
 import { ErrorClassType } from './requests.js';
 
-const VerificationType = builder.prismaObject('Verification', {
+const VerificationType = builder.prismaNode('Verification', {
+  id: { field: 'fileId' },
+  nullable: true,
   description: 'A tape copy whose verification failed. To verify a copy, Tapegate reads the copy back from tape.',
   fields: (t) => ({
     file: t.relation('file', { description: 'The file.' }),

@@ -10,13 +10,14 @@ import { MemberKind } from '../../generated/prisma/enums.js';
 import { audited } from '../audit/audited.js';
 import type { Context } from '../context.js';
 import { checkCallerName, checkOneOf, checkText } from '../input.js';
-import { allow, allowManage } from '../policy.js';
+import { allow, allowManage, visibleQuotas } from '../policy.js';
 import { disableWebhooksOf } from '../webhook-authors.js';
 
 export interface Member {
   kind: MemberKind;
   name: string;
   isManager: boolean;
+  quotaId: number;
 }
 
 interface MemberInput {
@@ -27,7 +28,7 @@ interface MemberInput {
 
 const MAX_MEMBERS = 1000;
 
-const columns = raw('kind, name, is_manager AS "isManager"');
+const columns = raw('kind, name, is_manager AS "isManager", quota_id AS "quotaId"');
 /** SQL expression that notifies gateways that they must reread the cached rights of callers. */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
@@ -77,7 +78,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
         `cannot be added: quota ${quote(quota)} already has ${MAX_MEMBERS} members, the maximum`,
       );
     }
-    return { kind: made.kind, name: made.name, isManager: made.isManager };
+    return { kind: made.kind, name: made.name, isManager: made.isManager, quotaId: made.quotaId };
   });
 }
 
@@ -95,7 +96,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
     );
     if (!removed)
       throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is not a member of quota ${quote(quota)}`);
-    return { kind: removed.kind, name: removed.name, isManager: removed.isManager };
+    return { kind: removed.kind, name: removed.name, isManager: removed.isManager, quotaId: removed.quotaId };
   });
 }
 
@@ -110,6 +111,15 @@ export async function readMembers(ctx: Context, quotaIds: readonly number[]): Pr
   const members = new Map<number, Member[]>();
   for (const { id, ...member } of rows) members.set(id, [...(members.get(id) ?? []), member]);
   return members;
+}
+
+/** Returns a member of a quota, or null if the caller may not see the quota, or if there is no such member. */
+export async function readMember(
+  ctx: Context,
+  { quotaId, kind, name }: Omit<Member, 'isManager'>,
+): Promise<Member | null> {
+  allow(ctx, 'getQuota');
+  return await ctx.db.prisma.quotaMember.findFirst({ where: { quotaId, kind, name, quota: visibleQuotas(ctx) } });
 }
 
 export interface Rights {

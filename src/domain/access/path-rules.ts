@@ -92,6 +92,12 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
   return await ctx.db.prisma.pathRule.findMany();
 }
 
+/** Returns a path rule, or null if no rule has the id. */
+export async function readPathRule(ctx: Context, id: number): Promise<PathRule | null> {
+  allow(ctx, 'listPathRules');
+  return await ctx.db.prisma.pathRule.findUnique({ where: { id } });
+}
+
 const MOST_COUNTED = 10_000;
 
 /**

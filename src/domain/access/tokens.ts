@@ -104,6 +104,12 @@ export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<T
   });
 }
 
+/** Returns a token, or null if no token has the id. */
+export async function readToken(ctx: Context, id: number): Promise<Token | null> {
+  allow(ctx, 'listTokens');
+  return await ctx.db.prisma.apiToken.findUnique({ where: { id }, omit: shown });
+}
+
 const MAX_ID = 2 ** 31 - 1;
 
 /**

@@ -267,6 +267,15 @@ export async function listSuspensions(ctx: Context, input: ListSuspensionsInput 
   );
 }
 
+/** Returns the suspension of an object. Returns null if the object is not suspended, or if the caller may not see it. */
+export async function readSuspension(ctx: Context, { kind, name }: SuspensionKey): Promise<Suspension | null> {
+  allow(ctx, 'listSuspensions');
+  const [row] = await ctx.db.rows<Suspension>(
+    sql`SELECT ${columns} FROM suspension WHERE kind::text = ${kind} AND name = ${name} AND ${isVisibleSuspension(ctx)}`,
+  );
+  return row ?? null;
+}
+
 export async function readSuspensionsOf(
   ctx: Context,
   kind: SuspensionKind,

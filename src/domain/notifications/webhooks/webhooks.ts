@@ -291,6 +291,14 @@ function found<Row>(row: Row | undefined, id: number): Row {
 
 export type ShownMessage = Omit<WebhookMessage, 'webhookId' | 'quotaId'>;
 
+/** Returns a message, or null if no message has the id. @throws NotFoundError if the caller does not manage the webhook */
+export async function readWebhookMessage(ctx: Context, id: bigint): Promise<ShownMessage | null> {
+  allow(ctx, 'listWebhookMessages');
+  const message = await ctx.db.prisma.webhookMessage.findUnique({ where: { id } });
+  if (message) await readWebhook(ctx, message.webhookId);
+  return message;
+}
+
 /** Lists a webhook's messages, newest first. @throws NotFoundError */
 export async function listWebhookMessages(
   ctx: Context,
