@@ -1,7 +1,7 @@
 /**
  * Configures the Pothos schema builder: its plugins, its limits, and scalar types for large integers and exact times.
  */
-import SchemaBuilder from '@pothos/core';
+import SchemaBuilder, { type OutputType } from '@pothos/core';
 import ComplexityPlugin from '@pothos/plugin-complexity';
 import PrismaPlugin from '@pothos/plugin-prisma';
 import RelayPlugin from '@pothos/plugin-relay';
@@ -15,6 +15,8 @@ import type PrismaTypes from '../../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../../src/generated/pothos-prisma-types.js';
 import type { EventCursor } from './event-cursor.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
+
+export type Types = typeof builder extends PothosSchemaTypes.SchemaBuilder<infer Known> ? Known : never;
 
 interface SchemaTypes {
   Context: Context & { cursor?: EventCursor };
@@ -237,13 +239,45 @@ export const bigInt = (description: string) => ({ type: 'BigInt', description })
 export const bigIntOrNull = (description: string) => ({ type: 'BigInt', nullable: true, description }) as const;
 export const nullable = (description: string) => ({ nullable: true, description }) as const;
 
-export function describeValues<Name extends string>(texts: Record<Name, string>, end = '') {
-  const entries = Object.entries<string>(texts).map(([name, text]) => [name, { description: `${text}${end}` }]);
+/** Returns the values of an enum type that has the same names in the schema and in the code. */
+export function describeValues<Name extends string>(texts: Record<Name, string>) {
+  const entries = Object.entries<string>(texts).map(([name, text]) => [name, { description: sentence(text) }]);
   return Object.fromEntries(entries) as Record<Name, { description: string }>;
 }
 
-/** Returns the names of a connection and its edges: `RequestConnection` and `RequestEdge`. */
+/** Returns the values of an enum type whose names in the code are in lower case, such as `lto-9` for `LTO_9`. */
+export function nameValues<Name extends string>(texts: Record<Name, string>) {
+  const entries = Object.entries<string>(texts).map(([name, text]) => [
+    name.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_'),
+    { value: name, description: sentence(text) },
+  ]);
+  return Object.fromEntries(entries) as Record<string, { value: Name; description: string }>;
+}
+
+/** Turns a description that is also part of a message into a sentence. */
+const sentence = (text: string): string => `${text.charAt(0).toUpperCase()}${text.slice(1)}`.replace(/\.?$/, '.');
+
+/**
+ * Returns the names of a connection and its edges, such as `RequestConnection` and `RequestEdge`, for a connection to
+ * which the Prisma plugin adds `totalCount`.
+ */
 export const connectionOf = (node: string) => [{ name: `${node}Connection` }, { name: `${node}Edge` }] as const;
+
+/** A connection that counts its items only if the query selects `totalCount`. */
+export interface Counted {
+  totalCount: () => Promise<number> | number;
+}
+
+/** Defines a connection with `totalCount`, and its edges, such as `RequestConnection` and `RequestEdge`. */
+export const countedConnection = <Type extends OutputType<Types>>(type: Type, node: string) =>
+  builder.connectionObject(
+    {
+      type,
+      name: `${node}Connection`,
+      fields: (t) => ({ totalCount: t.int({ resolve: (page) => (page as object as Counted).totalCount() }) }),
+    },
+    { name: `${node}Edge` },
+  );
 
 /** Computes the query cost of a connection from its page size. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {

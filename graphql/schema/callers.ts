@@ -1,38 +1,73 @@
 /** Defines the GraphQL types for the caller, API tokens, unauthenticated REST calls, and the audit log. */
 
+import type { Role, Way } from '../../src/core/caller.js';
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { type ShownCaller, showCaller } from '../../src/domain/access/caller.js';
-import { listLegacyUses } from '../../src/domain/access/legacy-uses.js';
-import { createToken, listTokens, readToken, revokeToken, type Token } from '../../src/domain/access/tokens.js';
+import { countLegacyUses, listLegacyUses } from '../../src/domain/access/legacy-uses.js';
+import {
+  countTokens,
+  createToken,
+  listTokens,
+  readToken,
+  revokeToken,
+  type Token,
+} from '../../src/domain/access/tokens.js';
 import type { AuditKind } from '../../src/domain/audit/audit.js';
 import { listAudit } from '../../src/domain/audit/lists.js';
 import { readDefaultQuota } from '../../src/domain/stage-requests/stage-requests.js';
 import type { LegacyUse } from '../../src/generated/prisma/client.js';
 import type { TokenRole } from '../../src/generated/prisma/enums.js';
 import {
-  bigInt,
   builder,
   connectionOf,
+  countedConnection,
   describeValues,
+  nameValues,
   nullable,
   pageComplexity,
   time,
   timeOrNull,
 } from './builder.js';
-import { isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
+import { counted, isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
 
-const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
+const AuthenticationType = builder.enumType('Authentication', {
+  description: 'How a caller was authenticated.',
+  values: nameValues<Way | 'unknown'>({
+    token: 'An API token.',
+    oidc: 'A token of an OpenID Connect provider.',
+    proxy: 'A reverse proxy, which sends the name of the user in a header.',
+    certificate: 'A client certificate, which a reverse proxy verified.',
+    open: 'None, because the site does not require authentication.',
+    legacy: 'None, for an endpoint of the REST API that accepts calls without authentication.',
+    system: 'Tapegate itself was the caller.',
+    unknown: 'The caller was not authenticated.',
+  }),
+});
+
+const CallerRoleType = builder.enumType('CallerRole', {
+  description: 'A role of a caller.',
+  values: nameValues<Role>({
+    user: 'May use the quotas that the caller owns or is a member of.',
+    service: 'May act on behalf of certain users.',
+    viewer: 'May read everything, but change nothing.',
+    operator: 'May do everything.',
+    legacy: 'May call the endpoints of the REST API that accept calls without authentication.',
+  }),
+});
+
+export const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
   description: 'The caller of an operation, and how the caller was authenticated.',
   fields: (t) => ({
     name: t.exposeString('name', {
       description: 'The name of the caller, or `anybody` if the site does not require authentication.',
     }),
-    way: t.exposeString('way', {
-      description:
-        'How the caller was authenticated: `token`, `oidc`, `proxy`, `certificate` or `open` (no authentication).',
+    authentication: t.expose('way', { type: AuthenticationType, description: 'How the caller was authenticated.' }),
+    roles: t.field({
+      type: [CallerRoleType],
+      description: "The caller's roles.",
+      resolve: ({ roles }) => roles as Role[],
     }),
-    roles: t.exposeStringList('roles', { description: "The caller's roles, such as `user`." }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
       description: 'Whether the caller may only read, even if its roles allow changes.',
     }),
@@ -73,8 +108,8 @@ const TokenType = builder.node(builder.objectRef<Token>('Token'), {
       description: 'Whether the token allows only read access, even if its role allows changes.',
     }),
     note: t.exposeString('note', { description: 'A note for operators. May be empty.' }),
-    madeAt: t.expose('madeAt', time('When the token was created.')),
-    madeBy: t.exposeString('madeBy', { description: 'The name of the caller that created the token.' }),
+    createdAt: t.expose('madeAt', time('When the token was created.')),
+    createdBy: t.exposeString('madeBy', { description: 'The name of the caller that created the token.' }),
     expiresAt: t.expose('expiresAt', timeOrNull('When the token expires. Null if it does not expire.')),
     revokedAt: t.expose('revokedAt', timeOrNull('When the token was revoked. Null if it was not revoked.')),
     usedAt: t.expose(
@@ -152,18 +187,16 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
     user: t.exposeString('user', {
       description: 'The user whose quota the calls named. Empty if the calls named no user, or a user without a quota.',
     }),
-    uses: t.expose(
-      'uses',
-      bigInt(
+    accepted: t.int({
+      description:
         'The number of calls that Tapegate accepted without authentication. Calls from the last few seconds may not be counted yet.',
-      ),
-    ),
-    refused: t.expose(
-      'refused',
-      bigInt(
+      resolve: ({ uses }) => Number(uses),
+    }),
+    rejected: t.int({
+      description:
         "The number of calls rejected because the endpoint requires authentication. For these calls, `user` is empty unless the path contains the user's name.",
-      ),
-    ),
+      resolve: ({ refused }) => Number(refused),
+    }),
     lastAt: t.expose('lastAt', time('The time of the last call.')),
   }),
 });
@@ -195,12 +228,13 @@ const AuditType = builder.prismaNode('Audit', {
   description: 'An audit entry: a change, or a rejected attempt to make a change.',
   fields: (t) => ({
     at: t.expose('at', time('When the change or attempt was made.')),
-    who: t.exposeString('who', {
+    caller: t.exposeString('who', {
       description: "The caller's name. Empty if unknown, or if the entry counts several callers.",
     }),
-    way: t.exposeString('way', {
-      description:
-        'How the caller was authenticated, such as `token`. `system` means that Tapegate itself was the caller. `unknown` means that the caller was not authenticated.',
+    authentication: t.field({
+      type: AuthenticationType,
+      description: 'How the caller was authenticated.',
+      resolve: ({ way }) => way as Way,
     }),
     tokenId: t.exposeInt('tokenId', nullable("The id of the caller's API token.")),
     address: t.exposeString(
@@ -214,7 +248,7 @@ const AuditType = builder.prismaNode('Audit', {
       resolve: ({ kind }) => kind as AuditKind,
     }),
     object: t.exposeString('object', { description: 'The id or name of the object. May be empty.' }),
-    given: t.string({
+    input: t.string({
       description: 'The input of the operation as JSON. Long strings and lists are truncated.',
       resolve: ({ given }) => JSON.stringify(given),
     }),
@@ -242,9 +276,13 @@ builder.queryFields((t) => ({
       nullable: true,
       description: 'Returns all API tokens, oldest first, including expired and revoked ones. For operators.',
       complexity: pageComplexity,
-      resolve: (_root, args, ctx) => resolveIdPage(args, 'Token', (page) => listTokens(ctx, page)),
+      resolve: (_root, args, ctx) =>
+        counted(
+          resolveIdPage(args, 'Token', (page) => listTokens(ctx, page)),
+          () => countTokens(ctx),
+        ),
     },
-    ...connectionOf('Token'),
+    countedConnection(TokenType, 'Token'),
   ),
   legacyUses: t.connection(
     {
@@ -253,11 +291,15 @@ builder.queryFields((t) => ({
       description:
         'Returns unauthenticated REST calls from the last 90 days, latest first. Tapegate records these calls only while `TAPEGATE_AUTH` contains `legacy`.',
       complexity: pageComplexity,
-      resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
+      resolve: (_root, args, ctx) =>
+        counted(
+          resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
+          () => countLegacyUses(ctx),
+        ),
     },
-    ...connectionOf('LegacyUse'),
+    countedConnection(LegacyUseType, 'LegacyUse'),
   ),
-  audit: t.prismaConnection(
+  auditEntries: t.prismaConnection(
     {
       type: AuditType,
       nullable: true,
@@ -265,16 +307,16 @@ builder.queryFields((t) => ({
       description: 'Returns the audit log, oldest entry first.',
       complexity: pageComplexity,
       args: {
-        who: t.arg.string({ description: "Filters by the caller's name." }),
+        caller: t.arg.string({ description: "Filters by the caller's name." }),
         operation: t.arg.string({ description: 'Filters by operation. Fails if the operation is unknown.' }),
         objectKind: t.arg({ type: KindType, description: 'Filters by object type.' }),
         object: t.arg.string({ description: "Filters by the object's exact id or name." }),
         since: t.arg(time('Returns only entries at or after this time.')),
         until: t.arg(time('Returns only entries before this time.')),
       },
-      totalCount: (_root, args, ctx) => listAudit(ctx, args, ctx.reader).count(),
-      resolve: (query, _root, args, ctx) =>
-        readListPage(query, { name: 'id', isKey: isBigInt }, listAudit(ctx, args, ctx.reader).page),
+      totalCount: (_root, { caller: who, ...args }, ctx) => listAudit(ctx, { who, ...args }, ctx.reader).count(),
+      resolve: (query, _root, { caller: who, ...args }, ctx) =>
+        readListPage(query, { name: 'id', isKey: isBigInt }, listAudit(ctx, { who, ...args }, ctx.reader).page),
     },
     ...connectionOf('AuditEntry'),
   ),

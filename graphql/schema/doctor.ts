@@ -2,7 +2,6 @@
  * Defines the GraphQL types for inconsistencies that the command `doctor` finds in the database. Inconsistencies on
  * restore disks are not included, because only a host that mounts a disk can check the disk.
  */
-import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
 import type { ExaminedRows } from '../../src/domain/doctor/findings.js';
 import {
@@ -14,8 +13,8 @@ import {
   readExamined,
   repairFindings,
 } from '../../src/domain/doctor/rows.js';
-import { builder, MAX_PAGE_SIZE, nullable, PAGE_SIZE, pageComplexity } from './builder.js';
-import { createCursors } from './pages.js';
+import { bigInt, builder, MAX_PAGE_SIZE, nullable, PAGE_SIZE, pageComplexity } from './builder.js';
+import { createCursors, type ForwardArguments, forwardArguments, selectedNames } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
 
 const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
@@ -41,11 +40,11 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
   description: 'The number of rows that the doctor checks in each table.',
   fields: (t) => {
     const count = (name: keyof ExaminedRows, what: string) =>
-      t.float({ description: `The number of ${what} in the database.`, resolve: (rows) => Number(rows[name]) });
+      t.int({ description: `The number of ${what} in the database.`, resolve: (rows) => Number(rows[name]) });
     return {
       quotas: count('quotas', 'quotas'),
       requests: count('requests', 'requests'),
-      requestFiles: count('requestFiles', 'request files'),
+      requestFiles: t.expose('requestFiles', bigInt('The number of request files in the database.')),
       recalls: count('recalls', 'recalls'),
       disks: count('disks', 'restore disks'),
     };
@@ -58,47 +57,50 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
  */
 const LOOK_COMPLEXITY = 500;
 
-builder.queryFields((t) => ({
-  doctorFindings: t.connection(
-    {
-      type: FindingType,
-      nullable: true,
-      description:
-        'Returns inconsistencies in the database, grouped by kind. Of the page arguments, supports only `first` and `after`. The search for a page stops after about 20 s, so a page may be short or empty even if `hasNextPage` is true. For operators.',
-      complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
-      resolve: async (_root, args, ctx) => toConnection(args, await listFindings(ctx, readPage(args), ctx.reader)),
-    },
-    {
-      name: 'DoctorFindingConnection',
-      fields: (t) => ({
-        examined: t.field({
-          type: ExaminedRowsType,
-          complexity: LOOK_COMPLEXITY,
-          description: 'The number of rows in each table that the doctor checks to return all pages.',
-          resolve: (_page, _args, ctx) => readExamined(ctx, ctx.reader),
-        }),
-        notExamined: t.string({
-          ...nullable(
-            'A message about restore disks that this query does not check. The message names up to 20 of these disks, and the hosts that can check them. Null if the query checks all disks.',
-          ),
-          resolve: (_page, _args, ctx) => describeUnchecked(ctx),
-        }),
+const FindingConnection = builder.connectionObject(
+  {
+    type: FindingType,
+    name: 'DoctorFindingConnection',
+    fields: (t) => ({
+      examined: t.field({
+        type: ExaminedRowsType,
+        complexity: LOOK_COMPLEXITY,
+        description: 'The number of rows in each table that the doctor checks to return all pages.',
+        resolve: (_page, _args, ctx) => readExamined(ctx, ctx.reader),
       }),
-    },
-    { name: 'DoctorFindingEdge' },
-  ),
-}));
+      notExamined: t.string({
+        ...nullable(
+          'A message about restore disks that this query does not check. The message names up to 20 of these disks, and the hosts that can check them. Null if the query checks all disks.',
+        ),
+        resolve: (_page, _args, ctx) => describeUnchecked(ctx),
+      }),
+    }),
+  },
+  { name: 'DoctorFindingEdge' },
+);
 
-function readPage({ first, last, after, before }: DefaultConnectionArguments) {
-  if (last != null || before != null) {
-    const argument = last == null ? 'before' : 'last';
-    throw new InvalidInputError(
-      argument,
-      'is not supported: doctorFindings returns pages only in forward order; use first and after instead',
-    );
-  }
-  return { limit: limitOf(first), after: readPlace(after) };
-}
+builder.queryFields((t) => ({
+  doctorFindings: t.field({
+    type: FindingConnection,
+    nullable: true,
+    description:
+      'Returns inconsistencies in the database, grouped by kind. The search for a page stops after about 20 s, so a page may be short or empty even if `hasNextPage` is true. For operators.',
+    complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
+    args: forwardArguments(t.arg),
+    resolve: async (_root, args, ctx, info) => {
+      if (args.first === 0 && !selectedNames(info, 'pageInfo').includes('hasNextPage')) {
+        return toConnection(args, { findings: [], next: undefined });
+      }
+      const found = await listFindings(
+        ctx,
+        { limit: limitOf(args.first) || 1, after: readPlace(args.after) },
+        ctx.reader,
+      );
+      if (args.first !== 0) return toConnection(args, found);
+      return toConnection(args, { findings: [], next: found.findings.length > 0 ? found.next : undefined });
+    },
+  }),
+}));
 
 function limitOf(first: number | null | undefined): number {
   return Math.min(Math.max(first ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
@@ -108,7 +110,7 @@ function limitOf(first: number | null | undefined): number {
  * Returns a page of findings. If the search is not complete, the page's end cursor is the position at which the search
  * for the next page begins.
  */
-function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
+function toConnection({ after }: ForwardArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
   const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);
   const startCursor = edges[0]?.cursor ?? after ?? null;

@@ -28,7 +28,7 @@ import { bigInt, builder, describeValues } from './builder.js';
 
 const FailureCode = builder.enumType('FailureCode', {
   description: 'An error code. Each code has its own failure type.',
-  values: describeValues<UserErrorCode>(userErrorCodes, '.'),
+  values: describeValues<UserErrorCode>(userErrorCodes),
 });
 
 export const FailureType = builder.interfaceRef<UserError>('Failure').implement({

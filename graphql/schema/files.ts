@@ -4,7 +4,6 @@ import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../../src/core/caller.js';
 import type { Stage } from '../../src/core/stages.js';
 import { readAllowed } from '../../src/domain/access/paths.js';
-import { type Entry, type ListedDirectory, showDirectory } from '../../src/domain/catalogue/directories.js';
 import { getFile, type ListFilesInput, listFiles } from '../../src/domain/catalogue/tape-files.js';
 import type { Context, LocatedCopy } from '../../src/domain/context.js';
 import { readDisks } from '../../src/domain/disks/disks.js';
@@ -313,29 +312,29 @@ builder.subscriptionFields((t) => ({
   }),
 }));
 
-const DIRECTORY_COMPLEXITY = 50;
-
-const DirectoryEntryType = builder.objectRef<Entry>('DirectoryEntry').implement({
-  description: 'An entry of a directory: a file or a subdirectory.',
-  fields: (t) => ({
-    path: t.exposeString('path', { description: 'The absolute path.' }),
-    isDirectory: t.exposeBoolean('isDirectory', { description: 'Whether the entry is a directory.' }),
-    size: t.expose('size', bigIntOrNull('The size of the file in bytes. Null for a directory.')),
-  }),
-});
-
-const DirectoryType = builder.objectRef<ListedDirectory>('Directory').implement({
-  description: 'A directory of the catalogue. Directories are derived from the paths of files.',
-  fields: (t) => ({
-    path: t.exposeString('path', { description: 'The absolute path without a trailing slash. `/` is the root.' }),
-    entries: t.expose('entries', {
-      type: [DirectoryEntryType],
-      description: 'The entries directly below the directory, ordered by name. At most 1,000.',
+export const TapeFileConnection = builder.connectionObject(
+  {
+    type: TapeFileType,
+    name: 'TapeFileConnection',
+    fields: (t) => ({
+      totalCount: t.int({ resolve: async (page) => (await (page as object as FilesPage).counted()).count }),
+      isCountEstimated: t.boolean({
+        description: 'Whether `totalCount` is an estimate.',
+        resolve: async (page) => {
+          const { isEstimate, counted } = page as object as FilesPage;
+          return isEstimate && (await counted()).isEstimated;
+        },
+      }),
     }),
-    hasMore: t.exposeBoolean('hasMore', {
-      description: 'Whether the directory contains more entries than `entries` lists.',
-    }),
-  }),
+  },
+  { name: 'TapeFileEdge' },
+);
+
+/** Adds an exact count to a page of files. */
+export const withExactCount = <Page extends { totalCount: () => Promise<number> }>(page: Page): Page & FilesPage => ({
+  ...page,
+  isEstimate: false,
+  counted: async () => ({ count: await page.totalCount(), isEstimated: false }),
 });
 
 builder.queryFields((t) => ({
@@ -355,6 +354,10 @@ builder.queryFields((t) => ({
       args: {
         match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
         stages: t.arg({ type: [StageType], description: 'Filters by stage. Default: all stages.' }),
+        directory: t.arg.string({ description: 'Returns only files below this directory, at any depth.' }),
+        volume: t.arg.string({ description: 'Returns only files whose first copy is on the volume with this name.' }),
+        minSize: t.arg(bigInt('Returns only files of at least this size in bytes.')),
+        maxSize: t.arg(bigInt('Returns only files of at most this size in bytes.')),
         withdrawn: t.arg.boolean({
           description: 'Whether to return only withdrawn files. By default, the list excludes withdrawn files.',
         }),
@@ -369,28 +372,6 @@ builder.queryFields((t) => ({
         return { ...page, ...countOf(ctx, args, page.edges.length) };
       },
     },
-    {
-      name: 'TapeFileConnection',
-      fields: (f) => ({
-        totalCount: f.int({ resolve: async (page) => (await (page as FilesPage).counted()).count }),
-        isCountEstimated: f.boolean({
-          description: 'Whether `totalCount` is an estimate.',
-          resolve: async (connection) => {
-            const { isEstimate, counted } = connection as FilesPage;
-            return isEstimate && (await counted()).isEstimated;
-          },
-        }),
-      }),
-    },
-    { name: 'TapeFileEdge' },
+    TapeFileConnection,
   ),
-  directory: t.field({
-    type: DirectoryType,
-    nullable: true,
-    complexity: DIRECTORY_COMPLEXITY,
-    description:
-      'Returns the entries directly below a directory. Omits files that the caller may not list. The cost of the query does not depend on the number of files below the directory. A directory without files has no entries.',
-    args: { path: t.arg.string({ required: true, description: 'The absolute path. `/` is the root.' }) },
-    resolve: (_root, { path }, ctx) => showDirectory(ctx, path),
-  }),
 }));

@@ -1,6 +1,6 @@
 /** Defines the GraphQL types for libraries, the site's tape systems. */
-import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
-import { isObject } from '../../src/core/text/json.js';
+import { ForbiddenError, InUseError, InvalidInputError, NotFoundError, quote } from '../../src/core/errors.js';
+import { type LibraryTypeName, libraryTypes } from '../../src/core/library-types.js';
 import { readLibraryProblems } from '../../src/domain/health/failing-libraries.js';
 import {
   addLibrary,
@@ -18,6 +18,7 @@ import {
   builder,
   connectionOf,
   describeValues,
+  nameValues,
   nullable,
   pageComplexity,
   timeOrNull,
@@ -34,6 +35,37 @@ const ContractType = builder.enumType('LibraryContract', {
   }),
 });
 
+const LibraryTypeType = builder.enumType('LibraryType', {
+  description: 'A type of library. docs/operators/libraries describes the types and their settings.',
+  values: nameValues<LibraryTypeName>(libraryTypes),
+});
+
+interface SettingValue {
+  name: string;
+  value?: string | null | undefined;
+}
+
+const SettingType = builder.objectRef<{ name: string; value: string }>('LibrarySetting').implement({
+  description: 'A setting of a library.',
+  fields: (t) => ({
+    name: t.exposeString('name', { description: 'The name of the setting.' }),
+    value: t.exposeString('value', { description: 'The value. Values that are not strings are JSON.' }),
+  }),
+});
+
+const SettingInput = builder.inputType('LibrarySettingInput', {
+  description: 'A setting of a library.',
+  fields: (t) => ({
+    name: t.string({ required: true, description: 'The name of the setting.' }),
+    value: t.string({ description: 'The value. A value that begins with `[` or `{` is JSON.' }),
+  }),
+});
+
+const listSettings = (settings: object): { name: string; value: string }[] =>
+  Object.entries(settings)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, value]) => ({ name, value: typeof value === 'string' ? value : JSON.stringify(value) }));
+
 const settings = createBatch(readSettings);
 const problems = createBatch(readLibraryProblems);
 
@@ -43,17 +75,23 @@ const LibraryType = builder.prismaNode('Library', {
   description: 'A tape system. Environment variables configure the first library. Operators add all other libraries.',
   fields: (t) => ({
     name: t.exposeString('name', { description: 'The name. The first library is named after its type.' }),
-    kind: t.exposeString('kind', { description: 'The library type, such as `directory`.' }),
+    type: t.field({
+      type: LibraryTypeType,
+      nullable: true,
+      description: 'The library type. Null if this version of Tapegate does not know the type.',
+      resolve: ({ kind }) => (Object.hasOwn(libraryTypes, kind) ? (kind as LibraryTypeName) : null),
+    }),
     contract: t.expose('contract', {
       type: ContractType,
       description: 'Whether Tapegate or the tape system decides the order in which files are read.',
     }),
-    settings: t.string({
+    settings: t.field({
+      type: [SettingType],
       nullable: true,
-      description: 'The settings as a JSON object, without secrets. For viewers and operators.',
-      resolve: async ({ id }, _args, ctx) => JSON.stringify((await settings(ctx, id)) ?? {}),
+      description: 'The settings, without secrets, ordered by name. For viewers and operators.',
+      resolve: async ({ id }, _args, ctx) => listSettings((await settings(ctx, id)) ?? {}),
     }),
-    drives: t.int({
+    driveCount: t.int({
       description: 'The number of drives. For a staging library, the number of simultaneous reads.',
       resolve: ({ drives }, _args, ctx) => drives ?? ctx.config.drives,
     }),
@@ -79,7 +117,7 @@ const LibraryType = builder.prismaNode('Library', {
       ...timeOrNull('When engines will call a failed library again. Null if unknown. For viewers and operators.'),
       resolve: async ({ id }, _args, ctx) => (await problems(ctx, id))?.nextTry,
     }),
-    volumes: t.relationCount('volumes', {
+    volumeCount: t.relationCount('volumes', {
       where: { retiredAt: null },
       description: "The number of the library's volumes in the catalogue, excluding retired volumes.",
     }),
@@ -105,12 +143,13 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
   description: 'Input of `addLibrary`.',
   fields: (t) => ({
     name: t.string({ required: true, description: 'A unique name of letters, digits, `.`, `_` and `-`.' }),
-    kind: t.string({ required: true, description: 'The library type, such as `directory`.' }),
-    settings: t.string({
+    type: t.field({ type: LibraryTypeType, required: true, description: 'The library type.' }),
+    settings: t.field({
+      type: [SettingInput],
       description:
-        'The settings of the library type as a JSON object. Store each secret in its own file, and give only the name of that file in the settings.',
+        'The settings of the library type. Store each secret in its own file, and give only the name of that file in the settings.',
     }),
-    drives: t.int({
+    driveCount: t.int({
       description: 'The number of drives. For a staging library, the number of simultaneous reads. Default 2.',
     }),
     depthFiles: t.int({
@@ -124,15 +163,16 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
   description: 'Input of `setLibrary`. Omitted fields stay unchanged.',
   fields: (t) => ({
     name: t.string({ required: true, description: "The library's name. It cannot be changed." }),
-    kind: t.string({
+    type: t.field({
+      type: LibraryTypeType,
       description:
         'The current library type. The type cannot be changed, because a library of another type could not read the volumes.',
     }),
-    settings: t.string({
-      description:
-        'The settings to change, as a JSON object. To remove a setting, set it to null or to an empty value.',
+    settings: t.field({
+      type: [SettingInput],
+      description: 'The settings to change. To remove a setting, set its value to null or to an empty string.',
     }),
-    drives: t.int({
+    driveCount: t.int({
       description:
         'The number of drives. For a staging library, the number of simultaneous reads. Null leaves the number unchanged.',
     }),
@@ -170,11 +210,11 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
       resolve: ({ id }) => ({ type: 'Library', id }),
     }),
     name: t.exposeString('name', { description: 'The name.' }),
-    drives: t.exposeInt('drives', { description: 'The number of drives that were removed with the library.' }),
-    volumes: t.exposeInt('volumes', {
+    driveCount: t.exposeInt('drives', { description: 'The number of drives that were removed with the library.' }),
+    volumeCount: t.exposeInt('volumes', {
       description: 'The number of volumes that were removed with the library. These volumes contained no files.',
     }),
-    stagedFiles: t.exposeInt('stagedFiles', {
+    stagedFileCount: t.exposeInt('stagedFiles', {
       description:
         'The number of files whose stage requests were not released. The tape system may still stage these files, or keep them on its disk.',
     }),
@@ -190,7 +230,8 @@ defineMutation('addLibrary', {
   description: 'Adds a library. Engines use it without a restart.',
   errors: [InvalidInputError, ForbiddenError, NotFoundError],
   resolve: async (input, ctx) => {
-    const { id } = await addLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
+    const { type: kind, driveCount: drives, settings: given, ...rest } = input;
+    const { id } = await addLibrary(ctx, { ...rest, kind, drives, settings: readSettingInputs(given) });
     return await readBack(listLibraries(ctx).one(id, {}));
   },
   input: AddLibraryInput,
@@ -204,7 +245,8 @@ defineMutation('setLibrary', {
     'Changes the settings of a library. Engines apply the changes without a restart, and may interrupt and repeat active reads.',
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
   resolve: async (input, ctx) => {
-    const { id } = await setLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
+    const { type: kind, driveCount: drives, settings: given, ...rest } = input;
+    const { id } = await setLibrary(ctx, { ...rest, kind, drives, settings: readSettingInputs(given) });
     return await readBack(listLibraries(ctx).one(id, {}));
   },
   input: SetLibraryInput,
@@ -239,20 +281,29 @@ defineMutation('removeLibrary', {
   }),
 });
 
-/** Parses library settings. Its error messages omit the settings' values, because a value might be a secret. */
-function parseSettings(text: string | null | undefined): object {
-  if (text === null || text === undefined) return {};
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    value = undefined;
+/**
+ * Parses the settings of a library. A value that begins with `[` or `{` is JSON. Error messages omit the values, which
+ * might include a secret.
+ */
+function readSettingInputs(given: readonly SettingValue[] | null | undefined): object {
+  const read = new Map<string, unknown>();
+  for (const { name, value } of given ?? []) {
+    if (read.has(name)) throw new InvalidInputError('settings', `must not contain ${quote(name)} twice`);
+    read.set(name, readValue(name, value ?? null));
   }
-  if (isObject(value)) return value;
-  throw new InvalidInputError(
-    'settings',
-    'must be a string that contains a JSON object, such as {"directory": "/tapes"}',
-  );
+  return Object.fromEntries(read);
+}
+
+function readValue(name: string, value: string | null): unknown {
+  if (value === null || !/^[[{]/.test(value)) return value;
+  try {
+    return JSON.parse(value);
+  } catch {
+    throw new InvalidInputError(
+      'settings',
+      `must contain valid JSON in ${quote(name)}, because the value begins like JSON`,
+    );
+  }
 }
 
 const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
@@ -267,17 +318,21 @@ const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
 const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implement({
   description: 'Files that a staging library is staging or has staged for Tapegate.',
   fields: (t) => ({
-    asked: t.exposeInt('asked', {
+    filesRequested: t.exposeInt('asked', {
       description:
         'The number of files that Tapegate has requested, but that the library has not staged to its disk yet.',
     }),
-    ready: t.exposeInt('ready', { description: "The number of files on the library's disk that Tapegate can read." }),
-    releasing: t.exposeInt('releasing', {
+    filesReady: t.exposeInt('ready', {
+      description: "The number of files on the library's disk that Tapegate can read.",
+    }),
+    filesReleasing: t.exposeInt('releasing', {
       description: "The number of files on the library's disk that Tapegate is about to release.",
     }),
-    kept: t.exposeInt('kept', { description: "The number of released files that are still on the library's disk." }),
+    filesKept: t.exposeInt('kept', {
+      description: "The number of released files that are still on the library's disk.",
+    }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of all files that are staged or being staged.')),
-    restUntil: t.expose(
+    pausedUntil: t.expose(
       'restUntil',
       timeOrNull('When Tapegate will call the library again after failures. Null if calls are not paused.'),
     ),

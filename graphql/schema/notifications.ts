@@ -1,8 +1,15 @@
 /** Defines the GraphQL types for webhooks, webhook messages, and waiting emails. */
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../../src/core/errors.js';
-import { listWaitingMail, type MailWait, type WaitingMail } from '../../src/domain/notifications/mail/outbox.js';
-import { eventTypes } from '../../src/domain/notifications/webhooks/news.js';
 import {
+  countWaitingMail,
+  listWaitingMail,
+  type MailWait,
+  type WaitingMail,
+} from '../../src/domain/notifications/mail/outbox.js';
+import { eventTypes, type TEST_TYPE } from '../../src/domain/notifications/webhooks/news.js';
+import {
+  countWebhookMessages,
+  countWebhooks,
   createWebhook,
   listWebhookMessages,
   listWebhooks,
@@ -17,9 +24,18 @@ import {
   type WebhookWithSecret,
 } from '../../src/domain/notifications/webhooks/webhooks.js';
 import type { WebhookEvent, WebhookMessageState } from '../../src/generated/prisma/enums.js';
-import { builder, connectionOf, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
+import {
+  builder,
+  countedConnection,
+  describeValues,
+  nameValues,
+  nullable,
+  pageComplexity,
+  time,
+  timeOrNull,
+} from './builder.js';
 import { orNull } from './errors.js';
-import { resolveBigIdPage, resolveIdPage } from './pages.js';
+import { counted, resolveBigIdPage, resolveIdPage } from './pages.js';
 import { defineMutation, type ResultFields, resultOf } from './payloads.js';
 
 const EventType = builder.enumType('WebhookEvent', {
@@ -55,8 +71,8 @@ const WebhookType = builder.node(builder.objectRef<ShownWebhook>('Webhook'), {
     url: t.exposeString('url', { description: 'The URL that receives the messages.' }),
     events: t.expose('events', { type: [EventType], description: 'The events that the webhook receives.' }),
     note: t.exposeString('note', { description: 'A note for users. May be empty.' }),
-    madeAt: t.expose('madeAt', time('When the webhook was created.')),
-    madeBy: t.exposeString('madeBy', {
+    createdAt: t.expose('madeAt', time('When the webhook was created.')),
+    createdBy: t.exposeString('madeBy', {
       description: 'The name of the last caller to create or enable the webhook, or to change its URL.',
     }),
     isEnabled: t.boolean({
@@ -80,6 +96,22 @@ const WebhookType = builder.node(builder.objectRef<ShownWebhook>('Webhook'), {
   }),
 });
 
+type WebhookMessageType = (typeof eventTypes)[WebhookEvent] | typeof TEST_TYPE;
+
+const MessageTypeType = builder.enumType('WebhookMessageType', {
+  description: 'The type of a message to a webhook.',
+  values: nameValues<WebhookMessageType>({
+    'request.started': 'The first recall of a request began.',
+    'request.first_file': 'The first file of a request is on disk.',
+    'request.finished': 'All files of a request are on disk.',
+    'request.failed': 'A request finished, but some of its files failed.',
+    'request.expiring': 'A request will expire soon.',
+    'request.ended': 'A request expired or was cancelled.',
+    'quota.nearly_full': '90 % of a quota is used.',
+    'webhook.test': 'A test message, sent by `testWebhook`.',
+  }),
+});
+
 const MessageType = builder.node(builder.objectRef<ShownMessage>('WebhookMessage'), {
   id: { resolve: ({ id }) => id },
   loadWithoutCache: (id, ctx) => orNull(readWebhookMessage(ctx, BigInt(id))),
@@ -88,7 +120,11 @@ const MessageType = builder.node(builder.objectRef<ShownMessage>('WebhookMessage
     messageId: t.exposeString('messageId', {
       description: 'The value of the `webhook-id` header, which lets the receiver recognize duplicates.',
     }),
-    type: t.exposeString('type', { description: 'The event type, such as `request.finished`.' }),
+    type: t.field({
+      type: MessageTypeType,
+      description: 'The event type.',
+      resolve: ({ type }) => type as WebhookMessageType,
+    }),
     requestId: t.exposeInt('requestId', nullable('The request that the message is about.')),
     body: t.exposeString('body', { description: 'The exact JSON body.' }),
     state: t.expose('state', { type: StateType, description: 'The delivery state.' }),
@@ -251,9 +287,13 @@ builder.queryFields((t) => ({
       description:
         'Returns the webhooks of quotas that the caller manages, oldest first. Operators receive all webhooks.',
       complexity: pageComplexity,
-      resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
+      resolve: (_root, args, ctx) =>
+        counted(
+          resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
+          () => countWebhooks(ctx),
+        ),
     },
-    ...connectionOf('Webhook'),
+    countedConnection(WebhookType, 'Webhook'),
   ),
   webhookMessages: t.connection(
     {
@@ -263,9 +303,12 @@ builder.queryFields((t) => ({
       complexity: pageComplexity,
       args: { webhookId: t.arg.int({ required: true, description: "The webhook's `webhookId`." }) },
       resolve: (_root, { webhookId, ...args }, ctx) =>
-        resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
+        counted(
+          resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
+          () => countWebhookMessages(ctx, webhookId),
+        ),
     },
-    ...connectionOf('WebhookMessage'),
+    countedConnection(MessageType, 'WebhookMessage'),
   ),
   waitingMail: t.connection(
     {
@@ -273,8 +316,12 @@ builder.queryFields((t) => ({
       nullable: true,
       description: 'Returns the users with emails waiting to be sent, in the order in which their quotas were created.',
       complexity: pageComplexity,
-      resolve: (_root, args, ctx) => resolveIdPage(args, 'mail', (page) => listWaitingMail(ctx, page)),
+      resolve: (_root, args, ctx) =>
+        counted(
+          resolveIdPage(args, 'mail', (page) => listWaitingMail(ctx, page)),
+          () => countWaitingMail(ctx),
+        ),
     },
-    ...connectionOf('WaitingMail'),
+    countedConnection(WaitingMailType, 'WaitingMail'),
   ),
 }));

@@ -2,7 +2,7 @@
  * Reads pages of lists, and batches of values, without Prisma's pagination. For a page of a nested list, Prisma would
  * read the whole list. Prisma would also return an empty page if the row to which the cursor refers had left the list.
  */
-import { PothosValidationError } from '@pothos/core';
+import { type ArgBuilder, PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
 import {
   type DefaultConnectionArguments,
@@ -11,10 +11,11 @@ import {
 } from '@pothos/plugin-relay';
 import DataLoader from 'dataloader';
 import { type FieldNode, type GraphQLResolveInfo, Kind } from 'graphql';
+import { InvalidInputError } from '../../src/core/errors.js';
 import { formatJson } from '../../src/core/text/json.js';
 import type { Context } from '../../src/domain/context.js';
 import type { KeyPage, PageItem, PageWish } from '../../src/domain/page-keys.js';
-import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
+import { MAX_PAGE_SIZE, PAGE_SIZE, type Types } from './builder.js';
 import { invalidCursor } from './page-arguments.js';
 
 type Side = 'after' | 'before';
@@ -85,35 +86,62 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
   find: (page: KeyPage<bigint>) => Promise<Row[]>,
 ) => resolveCursorPage(args, createBigIntCursors(list), { keyOf: ({ id }: Row) => id, find });
 
-interface InnerPages<Row> {
+/** Adds a total count to a page. The count is computed only if the query selects `totalCount`. */
+export const counted = async <Page extends object>(page: Promise<Page>, totalCount: () => Promise<number>) => ({
+  ...(await page),
+  totalCount,
+});
+
+interface InnerPages<Row, Id> {
   descending?: boolean;
-  /** Reads one page for each parent object, with one SQL statement for all of the pages. */
-  read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
+  /**
+   * Reads one page for each of the parent objects, with one SQL statement for all pages. Pages are combined in one
+   * statement only if they have the same `read` function.
+   */
+  read(ctx: Context, parentIds: readonly Id[], wish: PageWish): Promise<Map<Id, PageItem<Row>[]>>;
+  /** Counts the items of each of the parent objects' lists, with one SQL statement. */
+  count(ctx: Context, parentIds: readonly Id[], filter: InnerFilter): Promise<Map<Id, number>>;
+}
+
+type InnerFilter = Pick<PageWish, 'states' | 'match'>;
+
+interface InnerArguments extends DefaultConnectionArguments {
+  states?: readonly string[] | null | undefined;
+  match?: string | null | undefined;
 }
 
 const innerCursors = createIntCursors('key');
 
-type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[] | undefined>;
+interface InnerReader {
+  page(ctx: Context, parentId: unknown): Promise<PageItem<unknown>[] | undefined>;
+  count(ctx: Context, parentId: unknown): Promise<number | undefined>;
+}
 
-type ByField = Map<object | undefined, PageReader>;
+const readers = new WeakMap<Context, Map<object, Map<object | undefined, InnerReader>>>();
 
-const readers = new WeakMap<Context, Map<object, ByField>>();
-
-export async function resolveInnerPage<Row>(
-  { ctx, info, parentId }: { ctx: Context; info: GraphQLResolveInfo; parentId: number },
-  { descending = false, read }: InnerPages<Row>,
-  args: DefaultConnectionArguments & { states?: readonly string[] | null | undefined },
+/** Returns a page of a list that belongs to a parent object. Pages of several parents are read with one statement. */
+export async function resolveInnerPage<Row, Id extends number | bigint>(
+  { ctx, info, parentId }: { ctx: Context; info: GraphQLResolveInfo; parentId: Id },
+  { descending = false, read, count }: InnerPages<Row, Id>,
+  args: InnerArguments,
 ) {
+  const filter = { states: args.states ?? undefined, match: args.match || undefined };
+  const readerOf = (wish: PageWish): InnerReader => {
+    const ofRequest = readers.get(ctx) ?? new Map<object, Map<object | undefined, InnerReader>>();
+    const known = ofRequest.get(read) ?? new Map<object | undefined, InnerReader>();
+    const [field] = info.fieldNodes;
+    const reader: InnerReader = known.get(field) ?? {
+      page: createBatch<Id, PageItem<unknown>[]>((_, ids) => read(ctx, ids, wish)) as InnerReader['page'],
+      count: createBatch<Id, number>((_, ids) => count(ctx, ids, filter)) as InnerReader['count'],
+    };
+    readers.set(ctx, ofRequest.set(read, known.set(field, reader)));
+    return reader;
+  };
+  let counter: InnerReader | undefined;
   const find = async ({ before, after, limit, inverted = false }: KeyPage<number>): Promise<PageItem<Row>[]> => {
     const [above, below] = descending ? [before, after] : [after, before];
-    const wish = { above, below, descending: inverted !== descending, limit, states: args.states ?? undefined };
-    const ofRequest = readers.get(ctx) ?? new Map<object, ByField>();
-    const known: ByField = ofRequest.get(read) ?? new Map();
-    const [field] = info.fieldNodes;
-    const reader =
-      known.get(field) ?? createBatch<number, PageItem<unknown>[]>((_, parentIds) => read(ctx, parentIds, wish));
-    readers.set(ctx, ofRequest.set(read, known.set(field, reader)));
-    return ((await reader(ctx, parentId)) ?? []) as PageItem<Row>[];
+    counter = readerOf({ above, below, descending: inverted !== descending, limit, ...filter });
+    return ((await counter.page(ctx, parentId)) ?? []) as PageItem<Row>[];
   };
   const { edges, pageInfo } = await resolveCursorPage(args, innerCursors, {
     keyOf: ({ key }: PageItem<Row>) => key,
@@ -122,6 +150,7 @@ export async function resolveInnerPage<Row>(
   return {
     pageInfo,
     edges: edges.flatMap(({ cursor, node: { row } }) => (row === undefined ? [] : [{ cursor, node: row }])),
+    totalCount: async () => (await counter?.count(ctx, parentId)) ?? 0,
   };
 }
 
@@ -191,6 +220,40 @@ export const isText = (value: unknown): value is string => typeof value === 'str
 export const isInt = (value: unknown): value is number => Number.isInteger(value);
 export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';
 
+export interface ForwardArguments {
+  first?: number | null | undefined;
+  after?: string | null | undefined;
+}
+
+/** Returns the arguments of a list that can be read only forwards. */
+export const forwardArguments = (arg: ArgBuilder<Types>) => ({
+  first: arg.int({
+    description: `Returns the first n items of the list, or the first n items after the \`after\` cursor. Default ${PAGE_SIZE}, maximum ${MAX_PAGE_SIZE}.`,
+  }),
+  after: arg.string({ description: 'Returns the items after this cursor.' }),
+});
+
+/** Returns a page of a list that can be read only forwards. */
+export async function forwardPage<Row extends Key, Key>(
+  { first, after }: ForwardArguments,
+  cursors: Cursors<Key>,
+  read: (page: { limit: number; after: Key | undefined }) => Promise<{ rows: Row[]; hasMore: boolean }>,
+) {
+  if (first != null && first < 0) throw new InvalidInputError('first', `must be 0 or more, not ${first}`);
+  const limit = Math.min(first ?? PAGE_SIZE, MAX_PAGE_SIZE);
+  const { rows, hasMore } = await read({ limit, after: after == null ? undefined : cursors.read(after, 'after') });
+  const edges = rows.map((node) => ({ node, cursor: cursors.write(node) }));
+  return {
+    edges,
+    pageInfo: {
+      startCursor: edges[0]?.cursor ?? after ?? null,
+      endCursor: edges.at(-1)?.cursor ?? after ?? null,
+      hasPreviousPage: after != null,
+      hasNextPage: hasMore,
+    },
+  };
+}
+
 /** Sort key of a row: a number or null, and names that make the key unique. A null comes after all numbers. */
 export type RowKey = readonly [order: number | null, ...names: string[]];
 
@@ -198,7 +261,7 @@ export type RowKey = readonly [order: number | null, ...names: string[]];
  * Returns a page of a list that is entirely in memory.
  * @param rows all rows, in the order of `compareKeys`
  */
-export function pageOf<Row extends object>(
+export async function pageOf<Row extends object>(
   args: DefaultConnectionArguments,
   rows: readonly Row[],
   keyOf: (row: Row) => RowKey,
@@ -207,7 +270,7 @@ export function pageOf<Row extends object>(
     const row = rows.find((each) => isSame(keyOf(each), key));
     return row ? keyOf(row) : key;
   };
-  return resolveCursorPage(args, rowCursors, {
+  const page = await resolveCursorPage(args, rowCursors, {
     keyOf,
     find: async ({ before, after, limit, inverted }) => {
       const [low, high] = [after && currentKey(after), before && currentKey(before)];
@@ -217,6 +280,7 @@ export function pageOf<Row extends object>(
       return (inverted ? within.reverse() : within).slice(0, limit);
     },
   });
+  return { ...page, totalCount: () => rows.length };
 }
 
 export function compareKeys([a, ...names]: RowKey, [b, ...others]: RowKey): number {

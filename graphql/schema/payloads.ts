@@ -5,10 +5,9 @@
 import type { FieldMap, InputObjectRef } from '@pothos/core';
 import type { UserError } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';
-import { builder } from './builder.js';
+import { builder, type Types } from './builder.js';
 import { FailureType } from './errors.js';
 
-type Types = typeof builder extends PothosSchemaTypes.SchemaBuilder<infer Known> ? Known : never;
 type UserErrorType = abstract new (...given: never[]) => UserError;
 
 export interface Outcome<Value> {

@@ -4,6 +4,7 @@
  */
 import { cancellable } from '../../src/core/cancellable.js';
 import { ForbiddenError, InvalidInputError, UnknownUserError } from '../../src/core/errors.js';
+import { mediumNameOf } from '../../src/core/medium-names.js';
 import { timeOf } from '../../src/core/time.js';
 import { type Estimate, estimateRequest, type LibraryPrice, type Price } from '../../src/domain/plan/estimate.js';
 import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, showPlan } from '../../src/domain/plan/plan.js';
@@ -19,7 +20,7 @@ import {
 import {
   bigInt,
   builder,
-  connectionOf,
+  countedConnection,
   describeValues,
   nullable,
   pageComplexity,
@@ -30,6 +31,7 @@ import { createBatch, pageOf } from './pages.js';
 import { defineOutcome, resultOf, settle } from './payloads.js';
 import { CreateRequestInput } from './request-changes.js';
 import { ModeType } from './suspensions.js';
+import { MediumType } from './tapes.js';
 
 /** Query cost of the plan. The cost is high, because Tapegate reads the whole queue to compute a plan. */
 const PLAN_COMPLEXITY = 500;
@@ -117,9 +119,10 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
     ),
     volume: t.exposeString('volume', { description: "The volume's name." }),
     library: t.exposeString('library', { description: "The library's name." }),
-    medium: t.exposeString('medium', {
-      description:
-        'The model that Tapegate uses to estimate mount and read times of the volume: `lto-8`, `lto-9` or `linear`.',
+    medium: t.field({
+      type: MediumType,
+      description: 'The cost model with which the planner estimates mount and read times of the volume.',
+      resolve: ({ medium }) => mediumNameOf(medium),
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the waiting files.')),
@@ -171,14 +174,14 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
         complexity: pageComplexity,
         resolve: (plan, args) => pageOf(args, plan.volumes, ({ start, volume }) => [start, volume]),
       },
-      ...connectionOf('PlanVolume'),
+      countedConnection(PlanVolumeType, 'PlanVolume'),
     ),
   }),
 });
 
 const WaitingReasonType = builder.enumType('WaitingReason', {
   description: 'A reason why files are waiting.',
-  values: describeValues<keyof typeof waitingReasons>(waitingReasons, '.'),
+  values: describeValues<keyof typeof waitingReasons>(waitingReasons),
 });
 
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({
@@ -225,7 +228,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
         resolve: (waiting, args) =>
           pageOf(args, waiting.parts, ({ queuePosition, volume, reason }) => [queuePosition, volume ?? '', reason]),
       },
-      ...connectionOf('WaitingPart'),
+      countedConnection(WaitingPartType, 'WaitingPart'),
     ),
     end: t.expose('end', {
       type: EndRangeType,

@@ -28,19 +28,18 @@ import { countRequestsOf, readRequestsOf } from '../../src/domain/requests/rows.
 import { type PurgeResult, purgeUser } from '../../src/domain/users/purge.js';
 import type { PathRule } from '../../src/generated/prisma/client.js';
 import type { MemberKind, PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
-import { bigInt, builder, connectionOf, describeValues, pageComplexity, splitPair } from './builder.js';
+import { bigInt, builder, countedConnection, describeValues, pageComplexity, splitPair } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { compareKeys, createBatch, isText, pageOf, type RowKey, resolveInnerPage, resolveRootPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
-import { type Counted, RequestConnection, RequestType } from './requests.js';
+import { RequestConnection, RequestType } from './requests.js';
 
 const usedOf = createBatch(readUsedOf);
 const driveSecondsOf = createBatch(readDriveSecondsOf);
-const requestCounts = createBatch(countRequestsOf);
 
-const requests = { descending: true, read: readRequestsOf };
+const requests = { descending: true, read: readRequestsOf, count: countRequestsOf };
 
-const QuotaType = builder.prismaNode('Quota', {
+export const QuotaType = builder.prismaNode('Quota', {
   id: { resolve: ({ id }) => id },
   findUnique: (id, ctx) => ({ id: Number(id), AND: visibleQuotas(ctx) }),
   nullable: true,
@@ -69,15 +68,14 @@ const QuotaType = builder.prismaNode('Quota', {
         type: RequestType,
         description: 'All requests of the quota, newest first, including ended requests.',
         complexity: pageComplexity,
-        resolve: async ({ id }, args, ctx, info) => {
-          const page = await resolveInnerPage({ ctx, info, parentId: id }, requests, args);
-          return { ...page, totalCount: async () => (await requestCounts(ctx, id)) ?? 0 };
-        },
+        resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, requests, args),
       },
       RequestConnection,
     ),
   }),
 });
+
+export const QuotaConnection = countedConnection(QuotaType, 'Quota');
 
 builder.prismaObjectField(RequestType, 'quota', (t) =>
   t.field({
@@ -286,11 +284,7 @@ builder.queryFields((t) => ({
         return { ...(await resolveRootPage(args, { name: 'user', isKey: isText }, page)), totalCount: count };
       },
     },
-    {
-      name: 'QuotaConnection',
-      fields: (f) => ({ totalCount: f.int({ resolve: (connection) => (connection as Counted).totalCount() }) }),
-    },
-    { name: 'QuotaEdge' },
+    QuotaConnection,
   ),
   pathRules: t.connection(
     {
@@ -307,7 +301,7 @@ builder.queryFields((t) => ({
         );
       },
     },
-    ...connectionOf('PathRule'),
+    countedConnection(PathRuleType, 'PathRule'),
   ),
 }));
 

@@ -1,16 +1,22 @@
 /** Defines the GraphQL queries and mutations for requests. */
 
 import { formatFiles, formatMissing } from '../../src/core/text/requested-files.js';
+import { parseZonedTime } from '../../src/core/time.js';
 import type { Context } from '../../src/domain/context.js';
-import type { PageWish } from '../../src/domain/page-keys.js';
+import type { KeyPage, PageWish } from '../../src/domain/page-keys.js';
 import { visibleQuotas } from '../../src/domain/policy.js';
 import { keyOf, type RequestFileKey, readTries, type Tries } from '../../src/domain/recalls/queue.js';
 import {
   countAtPrimaryPath,
+  countFilesOf,
   countReleased,
   countUnresolved,
+  countUnresolvedPaths,
   getRequest,
   listRequests,
+  type RequestKey,
+  type RequestOrder,
+  type RequestWithQuota,
   readMountpoints,
   readRequestFiles,
   readUnresolved,
@@ -26,7 +32,7 @@ import {
   bigInt,
   bigIntOrNull,
   builder,
-  connectionOf,
+  countedConnection,
   describeValues,
   nullable,
   pageComplexity,
@@ -36,19 +42,21 @@ import {
 } from './builder.js';
 import { orNull } from './errors.js';
 import { selectsCommon, TapeFileType } from './files.js';
-import { createBatch, isInt, resolveInnerPage, resolveRootPage } from './pages.js';
+import { createBatch, createCursors, isInt, resolveCursorPage, resolveInnerPage, resolveRootPage } from './pages.js';
+
+const requestStates: Record<RequestState, string> = {
+  QUEUED: 'No recall has begun.',
+  RESTORING: 'Recalls have begun, and some files are not on disk yet.',
+  COMPLETED:
+    'All files in the request are on disk. `filesUnknown` and `filesRefused` count requested files that are not in the request.',
+  PARTIAL: 'The request has finished, but some files failed.',
+  EXPIRED: 'The request has expired, and Tapegate has released its files.',
+  CANCELLED: 'The request was cancelled before it expired.',
+};
 
 export const RequestStateType = builder.enumType('RequestState', {
   description: 'The state of a request.',
-  values: describeValues<RequestState>({
-    QUEUED: 'No recall has begun.',
-    RESTORING: 'Recalls have begun, and some files are not on disk yet.',
-    COMPLETED:
-      'All files in the request are on disk. `filesUnknown` and `filesRefused` count requested files that are not in the request.',
-    PARTIAL: 'The request has finished, but some files failed.',
-    EXPIRED: 'The request has expired, and Tapegate has released its files.',
-    CANCELLED: 'The request was cancelled before it expired.',
-  }),
+  values: describeValues(requestStates),
 });
 const [unresolvedCounts, releasedCounts] = [createBatch(countUnresolved), createBatch(countReleased)];
 const [primaryCounts, mountpointsOf] = [createBatch(countAtPrimaryPath), createBatch(readMountpoints)];
@@ -141,18 +149,44 @@ export const RequestType = builder.prismaNode('Request', {
   }),
 });
 
-export const RequestConnection = builder.connectionObject(
-  {
-    type: RequestType,
-    name: 'RequestConnection',
-    fields: (t) => ({ totalCount: t.int({ resolve: (connection) => (connection as object as Counted).totalCount() }) }),
-  },
-  { name: 'RequestEdge' },
-);
+export const RequestConnection = countedConnection(RequestType, 'Request');
 
-/** A connection that counts its items only if the query selects `totalCount`. */
-export interface Counted {
-  totalCount: () => Promise<number>;
+const RequestOrderFieldType = builder.enumType('RequestOrderField', {
+  description: 'A field by which requests can be ordered.',
+  values: {
+    REQUEST_DATE: { value: 'requestDate', description: 'The time at which the request was created.' },
+    RETENTION: { value: 'retention', description: 'The time at which the request expires.' },
+    STATE: { value: 'state', description: 'The state, in the order of the values of `RequestState`.' },
+    LABEL: { value: 'label', description: 'The label.' },
+  } as const,
+});
+
+const OrderDirectionType = builder.enumType('OrderDirection', {
+  description: 'The direction of an order.',
+  values: describeValues({ ASC: 'Smallest value first.', DESC: 'Largest value first.' }),
+});
+
+const RequestOrderInput = builder.inputType('RequestOrder', {
+  description: 'An order of requests.',
+  fields: (t) => ({
+    field: t.field({ type: RequestOrderFieldType, required: true, description: 'The field to order by.' }),
+    direction: t.field({ type: OrderDirectionType, required: true, description: 'The direction.' }),
+  }),
+});
+
+/** Cursors are valid only for the order in which they were returned. */
+const requestCursors = ({ field, direction }: RequestOrder) =>
+  createCursors<RequestKey>(`request-${field}-${direction}`, {
+    format: ({ value, id }) => `${id}:${value}`,
+    parse: (text) => {
+      const [, id, value = ''] = /^(\d{1,10}):([^\0]*)$/s.exec(text) ?? [];
+      return isInt(Number(id)) && isOrderValue(field, value) ? { value, id: Number(id) } : undefined;
+    },
+  });
+
+function isOrderValue(field: RequestOrder['field'], value: string): boolean {
+  if (field === 'label') return true;
+  return field === 'state' ? Object.hasOwn(requestStates, value) : parseZonedTime(value) !== undefined;
 }
 
 builder.queryFields((t) => ({
@@ -161,23 +195,36 @@ builder.queryFields((t) => ({
     nullable: true,
     description:
       'Returns the request with the given id, even if the request has ended. Returns null if the request does not exist.',
-    args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
-    resolve: (_root, { id }, ctx) => orNull(getRequest(ctx, id)),
+    args: { requestId: t.arg.int({ required: true, description: "The request's id." }) },
+    resolve: (_root, { requestId }, ctx) => orNull(getRequest(ctx, requestId)),
   }),
   requests: t.connection(
     {
       type: RequestType,
       nullable: true,
       description:
-        'Returns requests, oldest first. Excludes ended requests unless `states` contains EXPIRED or CANCELLED.',
+        'Returns requests, by default oldest first. Excludes ended requests unless `states` contains EXPIRED or CANCELLED.',
       complexity: pageComplexity,
       args: {
         quota: t.arg.string({ description: "Filters by the quota's user." }),
         states: t.arg({ type: [RequestStateType], description: 'Filters by state. Default: live requests.' }),
+        match: t.arg.string({
+          description:
+            'A plain, case-sensitive substring of the label, of the pattern, or of the path of a file in the request.',
+        }),
+        since: t.arg(time('Returns only requests that were created at or after this time.')),
+        until: t.arg(time('Returns only requests that were created before this time.')),
+        orderBy: t.arg({ type: RequestOrderInput, description: 'The order. Default: by request date, ascending.' }),
       },
-      resolve: async (_root, args, ctx) => {
-        const { page, count } = listRequests(ctx, args, ctx.reader);
-        return { ...(await resolveRootPage(args, { name: 'id', isKey: isInt }, page)), totalCount: count };
+      resolve: async (_root, { orderBy, ...args }, ctx) => {
+        const { page, orderedPage, count } = listRequests(ctx, args, ctx.reader);
+        const found = orderBy
+          ? await resolveCursorPage(args, requestCursors(orderBy), {
+              keyOf: (row: RequestWithQuota) => ({ value: row[orderBy.field], id: row.id }),
+              find: (at: KeyPage<RequestKey>) => orderedPage(orderBy, at),
+            })
+          : await resolveRootPage(args, { name: 'id', isKey: isInt }, page);
+        return { ...found, totalCount: count };
       },
     },
     RequestConnection,
@@ -260,17 +307,15 @@ builder.prismaObjectFields('Request', (t) => ({
           type: [RequestFileStateType],
           description: 'Filters by state. Default: all states.',
         }),
+        match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
       },
       resolve: ({ id }, args, ctx, info) => {
         const isCommon = selectsCommon(info, 'edges', 'node', 'file');
-        return resolveInnerPage(
-          { ctx, info, parentId: id },
-          { read: isCommon ? readCommonRequestFiles : readRequestFiles },
-          args,
-        );
+        const read = isCommon ? readCommonRequestFiles : readRequestFiles;
+        return resolveInnerPage({ ctx, info, parentId: id }, { read, count: countFilesOf }, args);
       },
     },
-    ...connectionOf('RequestFile'),
+    countedConnection(RequestFileType, 'RequestFile'),
   ),
   unresolved: t.connection(
     {
@@ -279,9 +324,9 @@ builder.prismaObjectFields('Request', (t) => ({
         'The requested paths whose files are not in the request, in the order in which the paths were added to the request.',
       complexity: pageComplexity,
       resolve: ({ id }, args, ctx, info) =>
-        resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
+        resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved, count: countUnresolvedPaths }, args),
     },
-    ...connectionOf('UnresolvedPath'),
+    countedConnection(UnresolvedPathType, 'UnresolvedPath'),
   ),
 }));
 

@@ -2,6 +2,8 @@
 import './errors.js';
 import './files.js';
 import './file-changes.js';
+import './directories.js';
+import './edges.js';
 import './requests.js';
 import './request-changes.js';
 import './request-progress.js';

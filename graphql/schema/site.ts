@@ -16,7 +16,7 @@ import { RequestStateType } from './requests.js';
 
 const SitePartType = builder.enumType('SitePart', {
   description: 'A part of the site that may have changed.',
-  values: describeValues<keyof typeof siteParts>(siteParts, '.'),
+  values: describeValues<keyof typeof siteParts>(siteParts),
 });
 
 const SiteChangeType = builder.objectRef<SiteChange>('SiteChange').implement({

@@ -1,6 +1,7 @@
 /** Defines the GraphQL types for suspensions. A suspended volume, drive, library, user or disk gets no new work. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
+  countSuspensions,
   listSuspensions,
   readSuspension,
   readSuspensionsOf,
@@ -10,8 +11,8 @@ import {
   suspend,
 } from '../../src/domain/health/suspensions.js';
 import { SuspensionKind, type SuspensionMode } from '../../src/generated/prisma/enums.js';
-import { builder, connectionOf, describeValues, pageComplexity, splitPair, time, timeOrNull } from './builder.js';
-import { createBatch, createCursors, resolveCursorPage } from './pages.js';
+import { builder, countedConnection, describeValues, pageComplexity, splitPair, time, timeOrNull } from './builder.js';
+import { counted, createBatch, createCursors, resolveCursorPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
 
 const KindType = builder.enumType('SuspensionKind', {
@@ -107,12 +108,15 @@ builder.queryFields((t) => ({
       description: 'Returns all suspensions, ordered by type and name.',
       complexity: pageComplexity,
       resolve: (_root, args, ctx) =>
-        resolveCursorPage(args, cursors, {
-          keyOf: (suspension: Suspension): SuspensionKey => suspension,
-          find: ({ inverted = false, ...page }) => listSuspensions(ctx, { ...page, descending: inverted }),
-        }),
+        counted(
+          resolveCursorPage(args, cursors, {
+            keyOf: (suspension: Suspension): SuspensionKey => suspension,
+            find: ({ inverted = false, ...page }) => listSuspensions(ctx, { ...page, descending: inverted }),
+          }),
+          () => countSuspensions(ctx),
+        ),
     },
-    ...connectionOf('Suspension'),
+    countedConnection(SuspensionType, 'Suspension'),
   ),
 }));
 

@@ -1,6 +1,7 @@
 /** Defines the GraphQL types for volumes and drives. */
 
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
+import { type MediumName, mediumNameOf } from '../../src/core/medium-names.js';
 import type { ChosenFiles } from '../../src/domain/catalogue/chosen-files.js';
 import { listVolumes, readVolumeFiguresOf, readVolumes, setMedium } from '../../src/domain/catalogue/volumes.js';
 import { type RetiredVolume, reinstateVolume, retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
@@ -8,7 +9,16 @@ import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
 import type { Context } from '../../src/domain/context.js';
 import { listDrives, readClaimed, readDriveHosts } from '../../src/domain/recalls/drives.js';
 import type { Volume } from '../../src/generated/prisma/client.js';
-import { bigInt, bigIntOrNull, builder, connectionOf, nullable, pageComplexity, timeOrNull } from './builder.js';
+import {
+  bigInt,
+  bigIntOrNull,
+  builder,
+  countedConnection,
+  nameValues,
+  nullable,
+  pageComplexity,
+  timeOrNull,
+} from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, isText, readListPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
@@ -28,15 +38,25 @@ export async function findVolume(ctx: Context, id: number | null): Promise<Volum
  */
 const FIGURES_COMPLEXITY = 10;
 
+export const MediumType = builder.enumType('Medium', {
+  description: 'A cost model, with which the planner estimates how long a drive takes to read files.',
+  values: nameValues<MediumName>({
+    'lto-8': 'An LTO-8 cartridge, which a drive reads along a serpentine path.',
+    'lto-9': 'An LTO-9 cartridge, which a drive reads along a serpentine path.',
+    linear: 'The time to reach a file grows with the distance from the previous file.',
+  }),
+});
+
 export const VolumeType = builder.prismaNode('Volume', {
   id: { field: 'id' },
   nullable: true,
   description: 'A tape cartridge.',
   fields: (t) => ({
     name: t.exposeString('name', { description: "The name on the cartridge's label." }),
-    medium: t.exposeString('medium', {
-      description:
-        'The cost model with which the planner estimates read times: `lto-8`, `lto-9` or `linear`. By default, `linear`.',
+    medium: t.field({
+      type: MediumType,
+      description: 'The cost model with which the planner estimates read times. By default, `LINEAR`.',
+      resolve: ({ medium }) => mediumNameOf(medium),
     }),
     library: t.relation('library', { description: 'The library that contains the volume.' }),
     drive: t.relation(
@@ -47,7 +67,7 @@ export const VolumeType = builder.prismaNode('Volume', {
       where: { state: 'WAITING' },
       description: 'The number of files waiting to be read from the volume.',
     }),
-    files: t.int({
+    fileCount: t.int({
       nullable: true,
       description: 'The number of files on the volume. For viewers and operators.',
       complexity: FIGURES_COMPLEXITY,
@@ -71,7 +91,7 @@ export const VolumeType = builder.prismaNode('Volume', {
   }),
 });
 
-builder.prismaNode('Drive', {
+export const DriveType = builder.prismaNode('Drive', {
   id: { field: 'id' },
   nullable: true,
   description: 'A tape drive. A staging library has one drive for each read that can run at the same time.',
@@ -96,6 +116,9 @@ builder.prismaNode('Drive', {
   }),
 });
 
+export const VolumeConnection = countedConnection(VolumeType, 'Volume');
+export const DriveConnection = countedConnection(DriveType, 'Drive');
+
 builder.queryFields((t) => ({
   volumes: t.prismaConnection(
     {
@@ -109,7 +132,7 @@ builder.queryFields((t) => ({
       resolve: (query, _root, { retired }, ctx) =>
         readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx, { retired }).page),
     },
-    ...connectionOf('Volume'),
+    VolumeConnection,
   ),
   drives: t.prismaConnection(
     {
@@ -121,7 +144,7 @@ builder.queryFields((t) => ({
       totalCount: (_root, _args, ctx) => listDrives(ctx).count(),
       resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDrives(ctx).page),
     },
-    ...connectionOf('Drive'),
+    DriveConnection,
   ),
 }));
 
@@ -132,24 +155,27 @@ const SetVolumeInput = builder.inputType('SetVolumeInput', {
       description: 'The names of the volumes. If any name is unknown, the mutation fails and changes no volumes.',
     }),
     all: t.boolean({ description: 'Whether to change all volumes.' }),
-    medium: t.string({ required: true, description: 'The cost model: `lto-8`, `lto-9` or `linear`.' }),
+    medium: t.field({ type: MediumType, required: true, description: 'The cost model.' }),
   }),
 });
 
-const ChangedVolumes = builder.objectRef<{ volumes: number; medium: string }>('ChangedVolumes').implement({
+const ChangedVolumes = builder.objectRef<{ volumes: number; medium: MediumName }>('ChangedVolumes').implement({
   description: 'The result of `setVolume`.',
   fields: (t) => ({
-    volumes: t.exposeInt('volumes', { description: 'The number of volumes whose cost model was set.' }),
-    medium: t.exposeString('medium', { description: 'The cost model.' }),
+    volumeCount: t.int({
+      description: 'The number of volumes whose cost model was set.',
+      resolve: ({ volumes }) => volumes,
+    }),
+    medium: t.expose('medium', { type: MediumType, description: 'The cost model.' }),
   }),
 });
 
 export const AffectedFilesType = builder.objectRef<ChosenFiles>('AffectedFiles').implement({
   description: 'The files affected by a catalogue change.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'The number of files.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the files.')),
-    requests: t.exposeInt('requests', {
+    requestCount: t.exposeInt('requests', {
       description:
         'The number of live requests that contain at least one of these files, or have the path of one as an unresolved path.',
     }),
@@ -160,13 +186,13 @@ const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').impl
   description:
     'The files with a first or second copy on the retired volume, including files that were withdrawn earlier.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'The number of files.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the files.')),
     elsewhere: t.exposeInt('elsewhere', { description: 'The number of files that are now read from another copy.' }),
     withdrawn: t.exposeInt('withdrawn', {
       description: 'The number of files that were withdrawn, because they had no other copy.',
     }),
-    requests: t.exposeInt('requests', {
+    requestCount: t.exposeInt('requests', {
       description:
         'The number of live requests that contain at least one of these files, or have the path of one as an unresolved path.',
     }),

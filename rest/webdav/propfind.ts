@@ -28,7 +28,7 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
   if (depth === '0' || !entry.isDirectory) return send(ctx, res, [entry]);
   const leave = enter(req);
   try {
-    const entries = await listDirectory(ctx, path, MOST);
+    const entries = await listDirectory(ctx, path, { limit: MOST });
     if (entries.length > MOST)
       throw new HttpError(507, `${quote(path)} has more than ${MOST} entries: list it with GraphQL`);
     send(ctx, res, [entry, ...entries]);

@@ -19,6 +19,8 @@ export interface KeyPage<Key> {
   before?: Key | undefined;
   limit: number;
   inverted?: boolean;
+  /** Whether the list begins with the largest key. Default: false. */
+  descending?: boolean;
 }
 
 /**
@@ -30,8 +32,7 @@ const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 /** Returns the conditions, order and limit of a page. */
 export function boundsOf(
   key: Sql,
-  { after, before, limit, inverted = false }: KeyPage<unknown>,
-  { descending = false } = {},
+  { after, before, limit, inverted = false, descending = false }: KeyPage<unknown>,
 ): { conditions: Sql[]; order: Sql } {
   const [above, below] = descending ? [before, after] : [after, before];
   const conditions: Sql[] = [];
@@ -199,10 +200,12 @@ export async function readPage<Row extends object>(
  * A list that belongs to a parent row, such as the files of a request. The list is ordered by the integer column `key`.
  */
 interface InnerList {
-  table: 'request_file' | 'unresolved_path' | 'request';
-  parent: 'request_id' | 'quota_id';
-  key: 'ordinal' | 'id';
+  table: 'request_file' | 'unresolved_path' | 'request' | 'tape_file' | 'volume' | 'drive';
+  parent: 'request_id' | 'quota_id' | 'volume_id' | 'disk_id' | 'library_id' | 'file_id';
+  key: 'ordinal' | 'id' | 'request_id';
   columns: Sql;
+  /** A condition on the rows `c` of the list. */
+  where?: Sql;
   join?: Sql;
   isSeen?: Sql;
 }
@@ -213,6 +216,8 @@ export interface PageWish {
   descending: boolean;
   limit: number;
   states?: readonly string[] | undefined;
+  /** A substring of the paths of the files in the list. */
+  match?: string | undefined;
 }
 
 /** A row of an inner list, with the row's key. `row` is undefined if the caller may not see the row. */
@@ -221,32 +226,32 @@ export interface PageItem<Row> {
   row: Row | undefined;
 }
 
-interface FlatItem {
-  '#parent': number;
-  '#key': number;
+interface FlatItem<Id> {
+  '#parent': Id;
+  '#key': Id;
   '#seen': boolean;
 }
 
 /** Reads a page of the inner list of each parent, with one statement. Omits parents with empty pages. */
-export async function readInnerPages<Row>(
+export async function readInnerPages<Row, Id extends number | bigint = number>(
   ctx: Context,
-  { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,
-  parentIds: readonly number[],
+  { table, parent, key, columns, where = sql`true`, join = empty, isSeen = sql`true` }: InnerList,
+  parentIds: readonly Id[],
   wish: PageWish,
-): Promise<Map<number, PageItem<Row>[]>> {
-  const rows = await ctx.db.rows<FlatItem>(
+): Promise<Map<Id, PageItem<Row>[]>> {
+  const rows = await ctx.db.rows<FlatItem<Id>>(
     preparedPage(sql`SELECT p.id AS "#parent", c.${raw(key)} AS "#key", ${isSeen} AS "#seen", ${columns}
       FROM ${parentsOf(parentIds)} CROSS JOIN LATERAL (
-        SELECT c.* FROM ${raw(table)} c WHERE ${whereOnPage({ parent, key }, wish)}
+        SELECT c.* FROM ${raw(table)} c WHERE ${whereOnPage({ parent, key }, wish)} AND ${where}
         ORDER BY c.${raw(key)} ${raw(wish.descending ? 'DESC' : 'ASC')} ${pageLimit(wish.limit)}
       ) c ${join}`),
   );
-  rows.sort((a, b) => (wish.descending ? b['#key'] - a['#key'] : a['#key'] - b['#key']));
-  const pages = new Map<number, PageItem<Row>[]>();
+  rows.sort((a, b) => Number(wish.descending ? b['#key'] - a['#key'] : a['#key'] - b['#key']));
+  const pages = new Map<Id, PageItem<Row>[]>();
   for (const row of rows) {
     const page = pages.get(row['#parent']) ?? [];
     pages.set(row['#parent'], page);
-    page.push({ key: row['#key'], row: row['#seen'] ? (row as Row) : undefined });
+    page.push({ key: Number(row['#key']), row: row['#seen'] ? (row as object as Row) : undefined });
   }
   return pages;
 }
@@ -255,8 +260,9 @@ export async function readInnerPages<Row>(
  * Selects the parents. The text for a single parent lets PostgreSQL reuse the plan of a prepared statement. If there
  * are several parents, PostgreSQL plans the statement each time.
  */
-function parentsOf(ids: readonly number[]): Sql {
-  return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;
+function parentsOf(ids: readonly (number | bigint)[]): Sql {
+  const type = raw(typeof ids[0] === 'bigint' ? 'bigint' : 'int');
+  return ids.length === 1 ? sql`(SELECT ${ids[0]}::${type} AS id) p` : sql`unnest(${ids}::${type}[]) AS p (id)`;
 }
 
 function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
@@ -266,5 +272,21 @@ function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): S
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);
+  if (wish.match !== undefined) {
+    conditions.push(sql`EXISTS (SELECT FROM tape_file m WHERE m.id = c.file_id AND strpos(m.path, ${wish.match}) > 0)`);
+  }
   return allOf(conditions);
+}
+
+/** Counts the rows of the inner list of each parent, with one statement. Omits parents with empty lists. */
+export async function countInnerRows<Id extends number | bigint>(
+  ctx: Context,
+  { rows, parent }: { rows: Sql; parent: Sql },
+  parentIds: readonly Id[],
+): Promise<Map<Id, number>> {
+  const type = raw(typeof parentIds[0] === 'bigint' ? 'bigint' : 'int');
+  const counts = await ctx.db.rows<{ id: Id; count: number }>(
+    sql`SELECT ${parent} AS id, count(*)::int FROM ${rows} AND ${parent} = ANY(${parentIds}::${type}[]) GROUP BY 1`,
+  );
+  return new Map(counts.map(({ id, count }) => [id, count]));
 }

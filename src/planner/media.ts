@@ -4,6 +4,7 @@
  * The formula for locate times comes from CTA (taped/rao/CTACostHeuristic.cpp). Its parameters were measured on LTO
  * drives. The times to load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives.
  */
+import { type MediumName, mediumNameOf } from '../core/medium-names.js';
 
 /** A storage medium, such as LTO-8 tape. Times are in seconds, and rates are in bytes per second. */
 export interface Medium {
@@ -30,7 +31,7 @@ interface Serpentine {
 const LTO = { bands: 4, firstLpos: 2696, lastLpos: 171_097 };
 const ROBOT_SECONDS = 12;
 
-export const media: Record<string, Medium> = {
+export const media: Record<MediumName, Medium> = {
   'lto-8': {
     name: 'lto-8',
     capacityBytes: 12e12,
@@ -115,5 +116,5 @@ export function estimateReading(medium: Medium, files: number, bytes: number): n
 
 /** Returns the medium with the given name, or the medium `linear` if the name is unknown. */
 export function findMedium(name: string): Medium {
-  return media[Object.hasOwn(media, name) ? name : 'linear'] as Medium;
+  return media[mediumNameOf(name)];
 }

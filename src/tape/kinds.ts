@@ -4,6 +4,7 @@
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../core/errors.js';
+import type { LibraryTypeName } from '../core/library-types.js';
 import { command, commandStaging } from './command/index.js';
 import { createDirectoryLibrary, directory } from './directory/index.js';
 import type { DriveLibrary, WritableLibrary } from './drive-library.js';
@@ -13,7 +14,7 @@ import { s3 } from './s3/index.js';
 import type { StagingLibrary, StagingTerms } from './staging.js';
 import { wlcg } from './wlcg/index.js';
 
-export const kinds: Record<string, Kind> = {
+const implementations: Record<LibraryTypeName, Kind> = {
   directory,
   s3,
   command,
@@ -21,6 +22,8 @@ export const kinds: Record<string, Kind> = {
   'command-staging': commandStaging,
   wlcg,
 };
+
+export const kinds: Record<string, Kind> = implementations;
 
 /** Creates the default library, to which the command `archive` writes. */
 export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableLibrary {

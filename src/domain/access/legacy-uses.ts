@@ -44,9 +44,14 @@ export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[
   );
 }
 
+export async function countLegacyUses(ctx: Context): Promise<number> {
+  allow(ctx, 'listLegacyUses');
+  return await ctx.db.prisma.legacyUse.count();
+}
+
 export async function listLegacyUses(ctx: Context, page: KeyPage<bigint>): Promise<LegacyUse[]> {
   allow(ctx, 'listLegacyUses');
-  const { conditions, order } = boundsOf(sql`l.id`, page, { descending: true });
+  const { conditions, order } = boundsOf(sql`l.id`, { ...page, descending: true });
   return await ctx.db.rows<LegacyUse>(
     sql`SELECT l.id, l.day, l.endpoint, l.address, l."user", l.uses, l.refused, l.last_at AS "lastAt" FROM legacy_use l
         WHERE ${allOf(conditions)} ${order}`,

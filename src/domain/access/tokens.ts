@@ -110,6 +110,11 @@ export async function readToken(ctx: Context, id: number): Promise<Token | null>
   return await ctx.db.prisma.apiToken.findUnique({ where: { id }, omit: shown });
 }
 
+export async function countTokens(ctx: Context): Promise<number> {
+  allow(ctx, 'listTokens');
+  return await ctx.db.prisma.apiToken.count();
+}
+
 const MAX_ID = 2 ** 31 - 1;
 
 /**

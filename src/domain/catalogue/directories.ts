@@ -34,16 +34,21 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
  * Lists a directory's entries in byte order. Returns at most `limit` + 1 entries: if the caller receives `limit` + 1
  * entries, the directory contains more than `limit`.
  */
-export async function listDirectory(ctx: Context, path: string, limit: number): Promise<Entry[]> {
+export async function listDirectory(
+  ctx: Context,
+  path: string,
+  { limit, after }: { limit: number; after?: Pick<Entry, 'path' | 'isDirectory'> | undefined },
+): Promise<Entry[]> {
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
+  const from = after ? sql`${after.path}::text || ${after.isDirectory ? '0' : '\u0001'}` : sql`${path}::text || '/'`;
   // list a subdirectory once: after its first file, continue after the last path below the subdirectory
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,
     sql`WITH RECURSIVE e AS (
-          SELECT ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} AS path
+          SELECT ${firstBelow(ctx, { path, from })} AS path
           UNION ALL SELECT ${firstBelow(ctx, { path, from: next })} FROM e WHERE e.path IS NOT NULL
         ), listed AS (SELECT e.path, ${child} AS child FROM e WHERE e.path IS NOT NULL LIMIT ${limit + 1})
         SELECT s.child AS path, s.path <> s.child AS "isDirectory", f.size, f.mtime
@@ -52,28 +57,16 @@ export async function listDirectory(ctx: Context, path: string, limit: number): 
   );
 }
 
-export interface ListedDirectory {
-  path: string;
-  entries: Entry[];
-  hasMore: boolean;
-}
-
-const SHOWN = 1000;
-
 /**
- * Lists at most 1,000 entries of a directory. Omits files that the caller may not list.
+ * Returns the path of a directory in the form that `listDirectory` expects: without a trailing slash, and empty for the
+ * root.
  * @throws InvalidInputError
  */
-export async function showDirectory(ctx: Context, path: string): Promise<ListedDirectory> {
+export function parseDirectory(ctx: Context, path: string): string {
   allow(ctx, 'listFiles');
   const directory = path.replace(/\/+$/, '');
   if (path === '' || directory !== '') checkPath('path', directory);
-  const entries = await listDirectory(ctx, directory, SHOWN);
-  return {
-    path: directory === '' ? '/' : directory,
-    entries: entries.slice(0, SHOWN),
-    hasMore: entries.length > SHOWN,
-  };
+  return directory;
 }
 
 const firstBelow = (ctx: Context, { path, from }: { path: string; from: Sql }) =>

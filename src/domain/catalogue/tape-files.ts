@@ -11,7 +11,7 @@ import { Prisma, type TapeFile } from '../../generated/prisma/client.js';
 import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
 import { isOffered, isWithdrawn, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
-import { checkPattern } from '../input.js';
+import { checkPath, checkPattern, checkText } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
 import { holdsText, isByRareWord, isScan } from '../match.js';
@@ -25,6 +25,13 @@ export interface ListFilesInput {
   stages?: readonly Stage[] | null | undefined;
   /** Whether to list only withdrawn files. By default, withdrawn files are omitted. */
   withdrawn?: boolean | null | undefined;
+  /** Name of the volume that contains the first copy. */
+  volume?: string | null | undefined;
+  /** A directory. Selects all files below it, at any depth. */
+  directory?: string | null | undefined;
+  /** Smallest and largest size in bytes. */
+  minSize?: bigint | null | undefined;
+  maxSize?: bigint | null | undefined;
 }
 
 const jsonFields = {
@@ -51,7 +58,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
   const rows = sql`tape_file f WHERE ${where}`;
   // without a filter, subtract the withdrawn files from all files, because both can be counted by reading only an index
-  const isAll = !input.match && !input.stages && !input.withdrawn;
+  const isAll = !isFiltered(input) && !input.withdrawn;
   const counted = isAll
     ? {
         rows: sql`tape_file f WHERE ${mayPath(ctx, 'LIST')}`,
@@ -65,7 +72,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
     count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
     estimate: () => atListServer(ctx, (at) => estimateFiles(at, { where, reader, isSecret: () => mayMissFiles(at) })),
     page: (page: KeyPage<string>, isCommon = false) => {
-      const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
+      const walk = isFiltered(input) ? undefined : (free?.rows ?? rows);
       const columns = isCommon ? commonFileColumns : fileColumns;
       const list = { rows, walk, reader, columns, key: sql`f.path` };
       return atListServer(ctx, (at) => readPage<TapeFile>(at, list, page));
@@ -86,15 +93,42 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
  * Returns the SQL condition for a file filter. The condition does not mention fields that the filter does not set, so
  * that PostgreSQL can choose an index.
  */
-function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
+function filterOf({ match, stages, withdrawn, volume, directory, minSize, maxSize }: ListFilesInput): Sql {
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
   if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
+  if (volume) {
+    const name = checkText('volume', volume);
+    conditions.push(sql`f.volume_id = (SELECT v.id FROM volume v WHERE v.name = ${name})`);
+  }
+  if (directory) conditions.push(isBelow(directory));
+  if (minSize != null) conditions.push(sql`f.size >= ${minSize}`);
+  if (maxSize != null) conditions.push(sql`f.size <= ${maxSize}`);
   return allOf(conditions);
+}
+
+const isFiltered = ({ match, stages, volume, directory, minSize, maxSize }: ListFilesInput): boolean =>
+  Boolean(match || stages || volume || directory) || minSize != null || maxSize != null;
+
+/** `0` is the character after `/`. */
+function isBelow(given: string): Sql {
+  const directory = given.replace(/\/+$/, '');
+  if (directory === '') return sql`true`;
+  checkPath('directory', directory);
+  return sql`f.path ~>=~ ${`${directory}/`} AND f.path ~<~ ${`${directory}0`}`;
 }
 
 function readsEachFile({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
+}
+
+/** Returns the files with the given logical paths, by path. Omits files that the caller may not list. */
+export async function readFilesByPath(ctx: Context, paths: readonly string[]): Promise<Map<string, TapeFile>> {
+  allow(ctx, 'getFile');
+  const rows = await ctx.db.rows<TapeFile>(
+    sql`SELECT ${fileColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[]) AND ${mayPath(ctx, 'LIST')}`,
+  );
+  return new Map(rows.map((file) => [file.path, file]));
 }
 
 /** Returns a file by its logical path. Returns null if the file is unknown or the caller may not list it. */

@@ -13,6 +13,7 @@ import { audited } from '../audit/audited.js';
 import { needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText } from '../input.js';
+import { countRows } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
 import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './circuits.js';
 
@@ -252,6 +253,11 @@ interface ListSuspensionsInput {
 function isVisibleSuspension(ctx: Context): Sql {
   if (ctx.caller.reads === 'all') return sql`true`;
   return sql`(kind <> 'USER' OR EXISTS (SELECT FROM quota q WHERE q."user" = suspension.name AND ${isVisibleQuota(ctx)}))`;
+}
+
+export async function countSuspensions(ctx: Context): Promise<number> {
+  allow(ctx, 'listSuspensions');
+  return await countRows(ctx, { rows: sql`suspension WHERE ${isVisibleSuspension(ctx)}` });
 }
 
 export async function listSuspensions(ctx: Context, input: ListSuspensionsInput = {}): Promise<Suspension[]> {

@@ -20,7 +20,15 @@ import { diskOfCopy, isAtPrimaryPath, isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText } from '../input.js';
 import { atListServer } from '../list-server.js';
-import { countRows, type KeyPage, type PageItem, type PageWish, readInnerPages, readPage } from '../page-keys.js';
+import {
+  countInnerRows,
+  countRows,
+  type KeyPage,
+  type PageItem,
+  type PageWish,
+  readInnerPages,
+  readPage,
+} from '../page-keys.js';
 import { allow, allowChange, isVisibleQuota, type Operation } from '../policy.js';
 import { columnsOf, commonFileFields, rowTaker } from '../row-columns.js';
 import { checkConnected } from '../turn.js';
@@ -67,7 +75,7 @@ export async function checkVisible(ctx: Context, id: number): Promise<void> {
   if (rowCount === 0) throw noRequest(id);
 }
 
-interface RequestWithQuota extends Request {
+export interface RequestWithQuota extends Request {
   quota: Quota;
 }
 
@@ -118,7 +126,38 @@ interface ListRequestsInput {
    * if `states` contains an ended state.
    */
   states?: readonly RequestState[] | null | undefined;
+  /** A substring of the label, of the pattern, or of the path of a file in the request. */
+  match?: string | null | undefined;
+  /** Period in which the requests were created, from `since` (inclusive) to `until` (exclusive). */
+  since?: string | null | undefined;
+  until?: string | null | undefined;
+  orderBy?: RequestOrder | null | undefined;
 }
+
+export interface RequestOrder {
+  field: keyof typeof orderColumns;
+  direction: 'ASC' | 'DESC';
+}
+
+/** Position of a request in an ordered list. The id makes the position unique. */
+export interface RequestKey {
+  value: string;
+  id: number;
+}
+
+const orderColumns = {
+  requestDate: sql`r.request_date`,
+  retention: sql`r.retention`,
+  state: sql`r.state`,
+  label: sql`r.label`,
+} as const;
+
+const orderTypes = {
+  requestDate: raw('timestamp'),
+  retention: raw('timestamp'),
+  state: raw('"RequestState"'),
+  label: raw('text'),
+} as const;
 
 export interface RequestRow
   extends Pick<Request, 'id' | 'requestDate' | 'retention' | 'label' | 'tapestoreRequestStart' | 'tapestoreRequestEnd'>,
@@ -145,6 +184,13 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
       atListServer(ctx, (at) => readPage(at, { rows, reader, columns: requestColumns, key: sql`r.id` }, page)).then(
         (page) => page.map(toRequest),
       ),
+    orderedPage: ({ field, direction }: RequestOrder, { after, before, ...page }: KeyPage<RequestKey>) => {
+      const rowOf = (key: RequestKey | undefined) =>
+        key && sql`ROW(${key.value}::${orderTypes[field]}, ${key.id}::int)`;
+      const list = { rows, reader, columns: requestColumns, key: sql`ROW(${orderColumns[field]}, r.id)` };
+      const keyPage = { ...page, after: rowOf(after), before: rowOf(before), descending: direction === 'DESC' };
+      return atListServer(ctx, (at) => readPage(at, list, keyPage)).then((found) => found.map(toRequest));
+    },
     stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
       const list = sql`SELECT ${restColumns} FROM ${rows} ORDER BY r.id`;
       return atListServer(ctx, (at, given) => readList<RequestRow, T>(at, list, (pages) => consume(given(pages))));
@@ -179,8 +225,15 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
     isVisibleQuota(ctx),
   ];
   if (input.quota) conditions.push(sql`q."user" = ${checkText('quota', input.quota)}`);
+  if (input.since) conditions.push(sql`r.request_date >= ${input.since}::timestamp`);
+  if (input.until) conditions.push(sql`r.request_date < ${input.until}::timestamp`);
+  if (input.match) conditions.push(containsText(checkText('match', input.match)));
   return allOf(conditions);
 }
+
+const containsText = (text: string): Sql =>
+  sql`(strpos(r.label, ${text}) > 0 OR strpos(r.pattern, ${text}) > 0 OR EXISTS (
+        SELECT FROM request_file h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = r.id AND strpos(f.path, ${text}) > 0))`;
 
 /**
  * Streams the paths of a request's files and its unresolved paths, in the order in which the paths were added. For an
@@ -339,6 +392,61 @@ export async function readMountpoints(ctx: Context, requestIds: readonly number[
 }
 
 /** Returns the number of requests for each quota id, including ended requests. */
+/** Returns a page of the live requests that contain a file, for each file. */
+export async function readRequestsWithFiles(
+  ctx: Context,
+  fileIds: readonly bigint[],
+  page: PageWish,
+): Promise<Map<bigint, PageItem<RequestWithQuota>[]>> {
+  allow(ctx, 'listRequests');
+  const pages = await readInnerPages<RequestWithQuota, bigint>(ctx, ofFile(ctx), fileIds, page);
+  for (const item of [...pages.values()].flat()) if (item.row) item.row = toRequest(item.row);
+  return pages;
+}
+
+const ofFile = (ctx: Context) =>
+  ({
+    table: 'request_file',
+    parent: 'file_id',
+    key: 'request_id',
+    columns: requestColumns,
+    where: sql`NOT c.is_ended`,
+    join: sql`JOIN request r ON r.id = c.request_id JOIN quota q ON q.id = r.quota_id`,
+    isSeen: isVisibleQuota(ctx),
+  }) as const;
+
+export const countRequestsWithFiles = (ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, number>> =>
+  countInnerRows(
+    ctx,
+    {
+      rows: sql`request_file h JOIN request r ON r.id = h.request_id JOIN quota q ON q.id = r.quota_id
+        WHERE NOT h.is_ended AND ${isVisibleQuota(ctx)}`,
+      parent: sql`h.file_id`,
+    },
+    fileIds,
+  );
+
+/** Returns the number of files of each request, by request id. */
+export const countFilesOf = (
+  ctx: Context,
+  requestIds: readonly number[],
+  { states, match }: Pick<PageWish, 'states' | 'match'>,
+): Promise<Map<number, number>> => {
+  const conditions = [mayPathOfRequest(ctx)];
+  if (states !== undefined) conditions.push(sql`h.state::text = ANY(${states}::text[])`);
+  if (match !== undefined) conditions.push(sql`strpos(f.path, ${match}) > 0`);
+  const rows = sql`request_file h JOIN tape_file f ON f.id = h.file_id WHERE ${allOf(conditions)}`;
+  return countInnerRows(ctx, { rows, parent: sql`h.request_id` }, requestIds);
+};
+
+/** Returns the number of unresolved paths of each request, by request id. */
+export const countUnresolvedPaths = (ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> =>
+  countInnerRows(
+    ctx,
+    { rows: sql`unresolved_path f WHERE ${mayPathOfRequest(ctx)}`, parent: sql`f.request_id` },
+    requestIds,
+  );
+
 export async function countRequestsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; count: number }>(
     sql`SELECT quota_id AS id, count(*)::int FROM request WHERE quota_id = ANY(${quotaIds}::int[]) GROUP BY quota_id`,

@@ -12,7 +12,7 @@ import { type Transaction, transaction } from '../../../db/transaction.js';
 import type { Notification } from '../../../generated/prisma/client.js';
 import { isLive } from '../../conditions.js';
 import type { Context } from '../../context.js';
-import { boundsOf, type KeyPage } from '../../page-keys.js';
+import { boundsOf, countRows, type KeyPage } from '../../page-keys.js';
 import { allow, isVisibleQuota } from '../../policy.js';
 
 export interface ClaimedMail
@@ -209,6 +209,13 @@ export interface WaitingMail {
   waitsFor: MailWait;
   nextAt: string;
   lastError: string | null;
+}
+
+export async function countWaitingMail(ctx: Context): Promise<number> {
+  allow(ctx, 'listWaitingMail');
+  return await countRows(ctx, {
+    rows: sql`(${waitingUsers} SELECT * FROM waiting) w JOIN quota q ON q.id = w.quota_id WHERE ${isVisibleQuota(ctx)}`,
+  });
 }
 
 export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Promise<WaitingMail[]> {

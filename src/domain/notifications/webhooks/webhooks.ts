@@ -17,7 +17,7 @@ import { audited } from '../../audit/audited.js';
 import { isLive } from '../../conditions.js';
 import type { Context } from '../../context.js';
 import { checkText } from '../../input.js';
-import { boundsOf, type KeyPage } from '../../page-keys.js';
+import { boundsOf, countRows, type KeyPage } from '../../page-keys.js';
 import { allow, allowManage, isManagedQuota } from '../../policy.js';
 import { columnsOf } from '../../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
@@ -259,6 +259,13 @@ const columns = sql`w.id, q."user", w.url, w.events::text[] AS events, w.note, w
   w.last_error AS "lastError", w.sent_at AS "sentAt", w.next_try_at AS "nextTryAt",
   (SELECT count(*)::int FROM webhook_message m WHERE m.webhook_id = w.id AND m.state = 'PENDING') AS waiting`;
 
+export async function countWebhooks(ctx: Context): Promise<number> {
+  allow(ctx, 'listWebhooks');
+  return await countRows(ctx, {
+    rows: sql`webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE ${isManagedQuota(ctx)}`,
+  });
+}
+
 export async function listWebhooks(ctx: Context, page: KeyPage<number>): Promise<ShownWebhook[]> {
   allow(ctx, 'listWebhooks');
   const { conditions, order } = boundsOf(sql`w.id`, page);
@@ -299,6 +306,13 @@ export async function readWebhookMessage(ctx: Context, id: bigint): Promise<Show
   return message;
 }
 
+/** @throws NotFoundError */
+export async function countWebhookMessages(ctx: Context, webhookId: number): Promise<number> {
+  allow(ctx, 'listWebhookMessages');
+  await readWebhook(ctx, webhookId);
+  return await ctx.db.prisma.webhookMessage.count({ where: { webhookId } });
+}
+
 /** Lists a webhook's messages, newest first. @throws NotFoundError */
 export async function listWebhookMessages(
   ctx: Context,
@@ -306,7 +320,7 @@ export async function listWebhookMessages(
 ): Promise<ShownMessage[]> {
   allow(ctx, 'listWebhookMessages');
   await readWebhook(ctx, page.webhookId);
-  const { conditions, order } = boundsOf(sql`m.id`, page, { descending: true });
+  const { conditions, order } = boundsOf(sql`m.id`, { ...page, descending: true });
   return await ctx.db.rows<ShownMessage>(
     sql`SELECT ${columnsOf(Prisma.WebhookMessageScalarFieldEnum, 'm')}
         FROM webhook_message m WHERE ${allOf([sql`m.webhook_id = ${page.webhookId}`, ...conditions])} ${order}`,

@@ -1,0 +1,72 @@
+/** Defines the GraphQL types for directories of the catalogue. */
+import { type Entry, listDirectory, parseDirectory } from '../../src/domain/catalogue/directories.js';
+import { readFilesByPath } from '../../src/domain/catalogue/tape-files.js';
+import { bigIntOrNull, builder } from './builder.js';
+import { TapeFileType } from './files.js';
+import { createBatch, createCursors, forwardArguments, forwardPage } from './pages.js';
+
+/** Query cost of a page of entries. The cost is high, because the database looks up each entry separately. */
+const ENTRIES_COMPLEXITY = 50;
+
+const files = createBatch(readFilesByPath);
+
+const EntryType = builder.objectRef<Entry>('DirectoryEntry').implement({
+  description: 'An entry of a directory: a file or a subdirectory.',
+  fields: (t) => ({
+    path: t.exposeString('path', { description: 'The absolute path.' }),
+    isDirectory: t.exposeBoolean('isDirectory', { description: 'Whether the entry is a directory.' }),
+    size: t.expose('size', bigIntOrNull('The size of the file in bytes. Null for a directory.')),
+    file: t.field({
+      type: TapeFileType,
+      nullable: true,
+      description: 'The file. Null for a directory.',
+      resolve: async ({ path, isDirectory }, _args, ctx) => (isDirectory ? null : ((await files(ctx, path)) ?? null)),
+    }),
+  }),
+});
+
+const EntryConnection = builder.connectionObject(
+  { type: EntryType, name: 'DirectoryEntryConnection' },
+  { name: 'DirectoryEntryEdge' },
+);
+
+type EntryKey = Pick<Entry, 'path' | 'isDirectory'>;
+
+const cursors = createCursors<EntryKey>('entry', {
+  format: ({ path, isDirectory }) => `${isDirectory ? 'd' : 'f'}${path}`,
+  parse: (text) =>
+    /^[df]\/[^\0]+$/.test(text) ? { path: text.slice(1), isDirectory: text.startsWith('d') } : undefined,
+});
+
+const DirectoryType = builder.objectRef<{ path: string }>('Directory').implement({
+  description: 'A directory of the catalogue. Directories are derived from the paths of files.',
+  fields: (t) => ({
+    path: t.string({
+      description: 'The absolute path without a trailing slash. `/` is the root.',
+      resolve: ({ path }) => path || '/',
+    }),
+    entries: t.field({
+      type: EntryConnection,
+      nullable: true,
+      description: 'Returns the entries directly below the directory, ordered by name.',
+      complexity: ENTRIES_COMPLEXITY,
+      args: forwardArguments(t.arg),
+      resolve: ({ path }, args, ctx) =>
+        forwardPage<Entry, EntryKey>(args, cursors, async ({ limit, after }) => {
+          const found = await listDirectory(ctx, path, { limit, after });
+          return { rows: found.slice(0, limit), hasMore: found.length > limit };
+        }),
+    }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  directory: t.field({
+    type: DirectoryType,
+    nullable: true,
+    description:
+      'Returns a directory. Omits files that the caller may not list. The cost of the query does not depend on the number of files below the directory. A directory without files has no entries.',
+    args: { path: t.arg.string({ required: true, description: 'The absolute path. `/` is the root.' }) },
+    resolve: (_root, { path }, ctx) => ({ path: parseDirectory(ctx, path) }),
+  }),
+}));
