@@ -83,6 +83,14 @@ async function findCopy(ctx: Context, file: TapeFile): Promise<{ path: string; i
   return (await isThere(ctx, copy)) ? { path: disk.mountpoint + copy.path, isReachable } : null;
 }
 
+export async function findRestoredPath(ctx: Context, file: TapeFile): Promise<string | null> {
+  const copy = await findCopy(ctx, file);
+  return copy?.isReachable ? copy.path : null;
+}
+
+export const isAtPrimaryPath = ({ stage, changedDiskId }: TapeFile): boolean =>
+  stage === 'ONDISK' || (stage === 'UNVERIFIED' && changedDiskId === null);
+
 /**
  * Returns the disk that contains the file's copy. Returns null if there is no copy, or if path rules forbid the caller
  * to fetch the file.
@@ -152,15 +160,12 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       ...nullable(
         'The path of the restored copy, even if the copy was changed outside Tapegate. Null if there is no copy, or if its disk is failing or not mounted.',
       ),
-      resolve: async (file, _args, ctx) => {
-        const copy = await findCopy(ctx, file);
-        return copy?.isReachable ? copy.path : null;
-      },
+      resolve: (file, _args, ctx) => findRestoredPath(ctx, file),
     }),
     isAtPrimaryPath: t.boolean({
       description:
         'Whether the file is on disk at its primary path, the path from which it was archived. Such a file has no copy on a restore disk.',
-      resolve: ({ stage, changedDiskId }) => stage === 'ONDISK' || (stage === 'UNVERIFIED' && changedDiskId === null),
+      resolve: isAtPrimaryPath,
     }),
   }),
 });
@@ -272,6 +277,12 @@ const StageChangeType = builder.objectRef<StageChange>('StageChange').implement(
   description: "A change of a file's stage. If `from` is null, the event reports the file's current stage.",
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
+    file: t.field({
+      type: TapeFileType,
+      nullable: true,
+      description: 'The file. Its fields can be newer than the other fields of the event.',
+      resolve: ({ path }, _args, ctx) => getFile(ctx, path),
+    }),
     from: t.expose('from', {
       type: StageType,
       nullable: true,

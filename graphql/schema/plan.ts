@@ -17,6 +17,7 @@ import {
   waitingReasons,
   watchEnd,
 } from '../../src/domain/plan/waiting.js';
+import { getRequest } from '../../src/domain/requests/rows.js';
 import {
   bigInt,
   builder,
@@ -27,30 +28,32 @@ import {
   time,
   timeOrNull,
 } from './builder.js';
+import { orNull } from './errors.js';
 import { createBatch, pageOf } from './pages.js';
 import { defineOutcome, resultOf, settle } from './payloads.js';
 import { CreateRequestInput } from './request-changes.js';
+import { RequestType } from './requests.js';
 import { ModeType } from './suspensions.js';
 import { MediumType } from './tapes.js';
 
 /** Query cost of the plan. The cost is high, because Tapegate reads the whole queue to compute a plan. */
-const PLAN_COMPLEXITY = 500;
+export const PLAN_COMPLEXITY = 500;
 
 const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
 
-const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
+export const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   description:
     'An estimate of when a request will finish. The estimate does not consider possible failures or later requests.',
   fields: (t) => ({
     earliest: t.field({
       ...time(
-        "The earliest time at which the request can finish. This time assumes that drives read only this request's files, and that staging libraries deliver files at the highest speed recorded so far.",
+        "The earliest time at which the request is likely to finish. In an estimate from the plan, this time assumes that drives read only this request's files, and that staging libraries deliver files at the highest speed recorded so far.",
       ),
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
       ...time(
-        'The time at which the request is planned to finish. This time assumes that drives follow the plan for the current queue, and that staging libraries take the usual time to deliver files.',
+        'The time at which the request is planned to finish. In an estimate from the plan, this time assumes that drives follow the plan for the current queue, and that staging libraries take the usual time to deliver files.',
       ),
       resolve: (range) => timeOf(range.planned),
     }),
@@ -205,7 +208,7 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
   }),
 });
 
-const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
+export const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
   description: 'The position of a request in the plan, and why its files are waiting.',
   fields: (t) => ({
     at: t.field({
@@ -256,6 +259,12 @@ const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
   description: 'An estimate of when a request will finish.',
   fields: (t) => ({
     requestId: t.exposeInt('requestId', { description: "The request's id." }),
+    request: t.field({
+      type: RequestType,
+      nullable: true,
+      description: 'The request. Its fields can be newer than the other fields of the event.',
+      resolve: ({ requestId }, _args, ctx) => orNull(getRequest(ctx, requestId)),
+    }),
     at: t.expose('at', time('When the estimate was made.')),
     end: t.expose('end', {
       type: EndRangeType,
@@ -271,8 +280,8 @@ builder.subscriptionFields((t) => ({
     type: RequestEndType,
     description:
       'Sends an estimate of when a request will finish. Sends a new estimate when the planned end is no longer between `earliest` and `latest` of the last estimate that was sent. Completes when the request has finished.',
-    args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
-    subscribe: (_root, { id }, ctx) => cancellable((signal) => watchEnd(ctx, id, signal)),
+    args: { requestId: t.arg.int({ required: true, description: "The request's id." }) },
+    subscribe: (_root, { requestId }, ctx) => cancellable((signal) => watchEnd(ctx, requestId, signal)),
     resolve: (end) => end,
   }),
 }));

@@ -41,7 +41,7 @@ import {
   timeOrNull,
 } from './builder.js';
 import { orNull } from './errors.js';
-import { selectsCommon, TapeFileType } from './files.js';
+import { findRestoredPath, isAtPrimaryPath, selectsCommon, TapeFileType } from './files.js';
 import { createBatch, createCursors, isInt, resolveCursorPage, resolveInnerPage, resolveRootPage } from './pages.js';
 
 const requestStates: Record<RequestState, string> = {
@@ -259,7 +259,7 @@ const UnresolvedReasonType = builder.enumType('UnresolvedReason', {
   }),
 });
 
-const RequestFileType = builder.prismaNode('RequestFile', {
+export const RequestFileType = builder.prismaNode('RequestFile', {
   id: { resolve: ({ requestId, fileId }) => `${requestId}/${fileId}` },
   findUnique: (id, ctx) => {
     const [requestId, fileId] = splitPair(id);
@@ -279,6 +279,12 @@ const RequestFileType = builder.prismaNode('RequestFile', {
       description: 'The error class. Null if the file has not failed.',
     }),
     error: t.exposeString('error', nullable('The error message. Null if the file has not failed.')),
+    restoredPath: t.string({
+      ...nullable(
+        'The path of the file on disk. Null if the file is not on disk, or if its disk is failing or not mounted.',
+      ),
+      resolve: async ({ file }, _args, ctx) => (isAtPrimaryPath(file) ? file.path : await findRestoredPath(ctx, file)),
+    }),
   }),
 });
 

@@ -1,6 +1,7 @@
 /** Defines the GraphQL types for dashboards of the whole site: changes, history and processes. */
 import { cancellable } from '../../src/core/cancellable.js';
 import { readFence } from '../../src/domain/ownership.js';
+import { getRequest } from '../../src/domain/requests/rows.js';
 import { type CurvePoint, type QuotaPoint, readHistory, readQuotaHistory } from '../../src/domain/site/curves.js';
 import { listProcesses, type RunningProcess } from '../../src/domain/site/processes.js';
 import {
@@ -12,7 +13,8 @@ import {
   watchSite,
 } from '../../src/domain/site/site-watch.js';
 import { bigInt, builder, describeValues, nullable, time } from './builder.js';
-import { RequestStateType } from './requests.js';
+import { orNull } from './errors.js';
+import { RequestStateType, RequestType } from './requests.js';
 
 const SitePartType = builder.enumType('SitePart', {
   description: 'A part of the site that may have changed.',
@@ -35,6 +37,12 @@ const RequestChangeType = builder.objectRef<RequestChange>('RequestChange').impl
   description: 'A request that was created, changed or ended.',
   fields: (t) => ({
     requestId: t.exposeInt('requestId', { description: "The request's id." }),
+    request: t.field({
+      type: RequestType,
+      nullable: true,
+      description: 'The request. Its fields can be newer than the other fields of the event.',
+      resolve: ({ requestId }, _args, ctx) => orNull(getRequest(ctx, requestId)),
+    }),
     quota: t.exposeString('quota', { description: "The quota's user." }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
   }),

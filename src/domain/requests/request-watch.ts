@@ -8,13 +8,14 @@
 
 import { InvalidInputError, noRequest } from '../../core/errors.js';
 import type { Stage } from '../../core/stages.js';
-import { addSeconds, secondsBetween } from '../../core/time.js';
+import { secondsBetween, secondsOf } from '../../core/time.js';
 import { askAtLength } from '../../db/lists/snapshot.js';
 import { prepared } from '../../db/prepared.js';
 import { allOf, empty, type Sql, sql } from '../../db/sql.js';
 import type { Present } from '../../events/event-table.js';
 import { type AnyEvent, isStageEvent, type ProgressEvent, type StageEvent } from '../../events/event-table.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
+import type { EndRange } from '../../planner/end-range.js';
 import { mayPath, mayPathOfRequest, readPathFilter } from '../access/paths.js';
 import { isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
@@ -29,8 +30,10 @@ export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
    * event.
    */
   eventId: bigint;
+  /** Mean rate since the first recall began, in bytes per second; null if no recall has begun. */
+  bytesPerSecond: number | null;
   /** Estimated end of the request; null if unknown, for example because a required volume is suspended. */
-  eta: string | null;
+  eta: EndRange | null;
 }
 
 export interface StageChange {
@@ -42,7 +45,7 @@ export interface StageChange {
   to: Stage;
 }
 
-const FINISHED: readonly RequestState[] = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+export const FINISHED: readonly RequestState[] = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 /**
  * Watches a request until it has finished.
@@ -57,18 +60,8 @@ export async function* watchRequest(
   allow(ctx, 'watchRequest');
   const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
   const after = await checkAfter(ctx, input.after, newest);
-  let start = knownStart;
   const reported = new Set(after === undefined ? unnumbered : []);
-  const isSuspended = () => ctx.events.shared.read(`suspended ${input.id}`, () => hasSuspendedPart(ctx, input.id));
-  const toProgress = async (
-    eventId: bigint,
-    progress: Omit<ProgressEvent, 'id' | 'batchId'>,
-  ): Promise<RequestProgress> => {
-    if (progress.state === 'QUEUED') start = null;
-    if (progress.state === 'RESTORING') start ??= progress.at;
-    const eta = estimateEnd(progress, start, progress.at);
-    return { ...progress, eventId, eta: eta !== null && (await isSuspended()) ? null : eta };
-  };
+  const toProgress = createProgress(ctx, knownStart);
   if (after === undefined) yield await toProgress(newest, { ...present, requestId: input.id, at: ctx.now() });
   if (FINISHED.includes(present.state) && (after === undefined || last <= after)) return;
   const filter = {
@@ -83,7 +76,33 @@ export async function* watchRequest(
   }
 }
 
-interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
+/**
+ * Returns a function that adds the rate and the estimated end to the counts of a request.
+ * @param start the time at which the first recall began
+ */
+export function createProgress(ctx: Context, start: string | null) {
+  let began = start;
+  return async (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): Promise<RequestProgress> => {
+    if (progress.state === 'QUEUED') began = null;
+    if (progress.state === 'RESTORING') began ??= progress.at;
+    const { requestId } = progress;
+    const isSuspended = () => ctx.events.shared.read(`suspended ${requestId}`, () => hasSuspendedPart(ctx, requestId));
+    const eta = estimateEnd(progress, began, progress.at);
+    return {
+      ...progress,
+      eventId,
+      bytesPerSecond: rateOf(progress, began),
+      eta: eta !== null && (await isSuspended()) ? null : eta,
+    };
+  };
+}
+
+function rateOf({ bytesOnDisk, at }: { bytesOnDisk: bigint; at: string }, start: string | null): number | null {
+  const seconds = start === null ? 0 : secondsBetween(start, at);
+  return seconds > 0 ? Number(bytesOnDisk) / seconds : null;
+}
+
+export interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
   start: string | null;
   /** Id of the request's last event; `NO_ID_YET` if the event does not have an id yet. */
   last: bigint;
@@ -100,7 +119,7 @@ const MAX_READS = 5;
  * Reads a request's state. Repeats the read a few times if some of the request's events do not have ids yet.
  * @throws NotFoundError, also if the caller is not allowed to see the request
  */
-function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
+export function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
   const rights = rightsKey(ctx.caller);
   const key = rights === undefined ? undefined : `present ${id} ${rights}`;
   return ctx.events.shared.read(key, () => queryPresent(ctx, id));
@@ -160,12 +179,18 @@ const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
  */
 const BYTES_PER_FILE = 100e6;
 
+/**
+ * Half the width of the range that contains 80 % of normally distributed values, in standard deviations. If the times
+ * for the files vary about as much as their mean, the mean of n times has a relative standard deviation of 1 / √n.
+ */
+const EIGHTY_PERCENT = 1.28;
+
 /** Estimates when a request will end, from the files and bytes restored since its first recall began. */
 export function estimateEnd(
   progress: Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed' | 'bytesTotal' | 'bytesOnDisk'>,
   start: string | null,
   now: string,
-): string | null {
+): EndRange | null {
   const { filesTotal, filesOnDisk, filesFailed } = progress;
   if (start === null || filesOnDisk === 0 || FINISHED.includes(progress.state)) return null;
   const filesLeft = filesTotal - filesOnDisk - filesFailed;
@@ -178,7 +203,11 @@ export function estimateEnd(
     filesLeft * BYTES_PER_FILE + bytesLeft,
   ];
   const seconds = (Math.max(secondsBetween(start, now), 0) * left) / done;
-  return seconds <= MAX_ETA_SECONDS ? addSeconds(now, seconds) : null;
+  if (seconds > MAX_ETA_SECONDS) return null;
+  const spread = 1 + EIGHTY_PERCENT / Math.sqrt(filesOnDisk);
+  const [earliest, latest] = [seconds / spread, seconds * spread];
+  const from = secondsOf(now);
+  return { earliest: from + earliest, planned: from + seconds, latest: from + latest };
 }
 
 interface WatchStagesInput {
