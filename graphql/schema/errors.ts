@@ -1,6 +1,6 @@
 /**
- * Defines the GraphQL types for expected failures. If a field's type is not a result union, an expected failure in the
- * field becomes a GraphQL error with a code.
+ * Defines the GraphQL types for expected failures. If a field's type has no `errors`, an expected failure in the field
+ * becomes a GraphQL error with a code.
  */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';

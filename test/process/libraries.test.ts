@@ -51,14 +51,24 @@ afterAll(async () => {
 });
 
 const ADD = `mutation ($input: AddLibraryInput!) { result: addLibrary(input: $input) {
-  __typename ... on Library { name kind contract settings drives depthFiles depthBytes volumes suspension { mode } } ... on Failure { message }
+  library { __typename name kind contract settings drives depthFiles depthBytes volumes suspension { mode } } errors { __typename message }
 } }`;
 
-const addLibrary = async (input: { name: string; kind: string; settings: object; drives?: number }) =>
-  (await askData<{ result: object }>(app, ADD, { input: { ...input, settings: JSON.stringify(input.settings) } }))
-    .result;
+interface Changed {
+  result: { library: object | null; errors: object[] };
+}
 
-async function add(name: string, drives?: number): Promise<object> {
+/** Returns the library, or the error. */
+async function change(query: string, input: { settings?: object }): Promise<object | undefined> {
+  const { settings, ...rest } = input;
+  const given = { ...rest, ...(settings !== undefined && { settings: JSON.stringify(settings) }) };
+  const { library: changed, errors } = (await askData<Changed>(app, query, { input: given })).result;
+  return changed ?? errors[0];
+}
+
+const addLibrary = (input: { name: string; kind: string; settings: object; drives?: number }) => change(ADD, input);
+
+async function add(name: string, drives?: number): Promise<object | undefined> {
   mkdirSync(directoryOf(name));
   const settings = { directory: directoryOf(name) };
   return await addLibrary({ name, kind: 'directory', settings, ...(drives !== undefined && { drives }) });
@@ -264,18 +274,23 @@ test('a volume shows its library, and an import that names another library is re
   ]);
 });
 
-const REMOVE = `mutation ($name: String!) { result: removeLibrary(name: $name) {
-  __typename ... on RemovedLibrary { name drives volumes } ... on Failure { message }
+const REMOVE = `mutation ($name: String!) { result: removeLibrary(input: { name: $name }) {
+  removed { name drives volumes } errors { __typename message }
 } }`;
 
 test('a library with files is not removed, and one without is removed with its drives and empty volumes', async () => {
   const refused = await askData(app, REMOVE, { name: 'east' });
   expect(refused).toMatchObject({
     result: {
-      __typename: 'InUse',
-      message: expect.stringMatching(
-        /^library "east" contains \d+ files \(\d+ bytes in total\) on \d+ volumes, and has 0 recalls: /,
-      ),
+      removed: null,
+      errors: [
+        {
+          __typename: 'InUse',
+          message: expect.stringMatching(
+            /^library "east" contains \d+ files \(\d+ bytes in total\) on \d+ volumes, and has 0 recalls: /,
+          ),
+        },
+      ],
     },
   });
   expect(await add('spare', 3)).toMatchObject({ __typename: 'Library', name: 'spare', drives: 3, volumes: 0 });
@@ -285,21 +300,17 @@ test('a library with files is not removed, and one without is removed with its d
   );
   await suspend(app, { kind: 'LIBRARY', name: 'spare', mode: 'DRAINING' });
   expect(await askData(app, REMOVE, { name: 'spare' })).toEqual({
-    result: { __typename: 'RemovedLibrary', name: 'spare', drives: 3, volumes: 1 },
+    result: { removed: { name: 'spare', drives: 3, volumes: 1 }, errors: [] },
   });
   expect([await readDrives('spare'), await readSuspensions(app)]).toEqual([[], []]);
   await waitForState(app, await ask(await fill('east')), 'COMPLETED');
 });
 
 const SET = `mutation ($input: SetLibraryInput!) { result: setLibrary(input: $input) {
-  __typename ... on Library { name kind settings drives depthFiles depthBytes } ... on Failure { message }
+  library { __typename name kind settings drives depthFiles depthBytes } errors { __typename message }
 } }`;
 
-async function set(input: { name: string } & Record<string, unknown>): Promise<object> {
-  const { settings, ...rest } = input;
-  const given = { ...rest, ...(settings !== undefined && { settings: JSON.stringify(settings) }) };
-  return (await askData<{ result: object }>(app, SET, { input: given })).result;
-}
+const set = (input: { name: string; settings?: object } & Record<string, unknown>) => change(SET, input);
 
 test('a library is read at the place, and by as many drives, as its changed settings say', async () => {
   const directory = path.join(home, 'new');

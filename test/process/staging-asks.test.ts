@@ -349,8 +349,8 @@ test('one of two engines calls the library, and the other takes over when it sto
 const force = () =>
   askData(
     app,
-    `mutation { result: removeLibrary(name: "silo", force: true) {
-      ... on RemovedLibrary { name volumes stagedFiles stagedBytes left { path demand until } } ... on Failure { message }
+    `mutation { result: removeLibrary(input: { name: "silo", force: true }) {
+      removed { name volumes stagedFiles stagedBytes left { path demand until } } errors { message }
     } }`,
   );
 
@@ -375,13 +375,16 @@ test('a library is not removed before its files are released, even if they are i
 test('a library that is gone is removed by force, which reports and audits files that may stay there', async () => {
   await askFor(['/a/000']);
   expect(await force()).toMatchObject({
-    result: { message: expect.stringContaining('contains 1 file (1000 bytes in total)') },
+    result: { errors: [{ message: expect.stringContaining('contains 1 file (1000 bytes in total)') }] },
   });
   await failRelease();
   const [row] = await readStaging(app.ctx);
   const left = [{ path: '/a/000', demand: row?.remoteId, until: null }];
   expect(await force()).toEqual({
-    result: { name: 'silo', volumes: 1, stagedFiles: 1, stagedBytes: expect.any(String), left },
+    result: {
+      removed: { name: 'silo', volumes: 1, stagedFiles: 1, stagedBytes: expect.any(String), left },
+      errors: [],
+    },
   });
   expect(await readStaging(app.ctx)).toEqual([]);
   expect(await sql(`SELECT given FROM audit WHERE operation = 'removeLibrary' AND result = 'DONE'`)).toEqual([

@@ -43,8 +43,9 @@ async function addUnconfirmed(paths: readonly string[]): Promise<void> {
 }
 
 async function readBack(match: string, staged = true): Promise<number> {
-  const query = `mutation ($match: String!, $staged: Boolean) { again: verifyAgain(match: $match, staged: $staged) { ... on VerifyAgain { files } } }`;
-  return (await askData<{ again: { files: number } }>(app, query, { match, staged })).again.files;
+  type Answer = { verifyAgain: { queued: { files: number } } };
+  const query = 'mutation ($input: VerifyAgainInput!) { verifyAgain(input: $input) { queued { files } } }';
+  return (await askData<Answer>(app, query, { input: { match, staged } })).verifyAgain.queued.files;
 }
 
 interface Entry {

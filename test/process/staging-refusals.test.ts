@@ -159,8 +159,8 @@ test('a suspended library whose settings change is called at once, unless an ope
   const id = await request('a');
   await waitForSuspended(1, 'who are you?');
   stop();
-  const query = `mutation { result: setLibrary(input: { name: "silo", settings: "{}" }) { __typename } }`;
-  expect(await askData(app, query)).toEqual({ result: { __typename: 'Library' } });
+  const query = `mutation { result: setLibrary(input: { name: "silo", settings: "{}" }) { library { name } errors { message } } }`;
+  expect(await askData(app, query)).toEqual({ result: { library: { name: 'silo' }, errors: [] } });
   expect(await readSuspended()).toEqual([]);
   await advance(5);
   await waitForState(app, id, 'COMPLETED');
