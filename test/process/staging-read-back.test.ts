@@ -10,6 +10,7 @@ import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
 import type { MemoryTapeSystem } from '../support/memory-staging.js';
+import { mutate } from '../support/payloads.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
@@ -43,9 +44,7 @@ async function addUnconfirmed(paths: readonly string[]): Promise<void> {
 }
 
 async function readBack(match: string, staged = true): Promise<number> {
-  type Answer = { verifyAgain: { queued: { files: number } } };
-  const query = 'mutation ($input: VerifyAgainInput!) { verifyAgain(input: $input) { queued { files } } }';
-  return (await askData<Answer>(app, query, { input: { match, staged } })).verifyAgain.queued.files;
+  return (await mutate<{ files: number }>(app, 'verifyAgain', { match, staged }, 'queued { files }')).files;
 }
 
 interface Entry {
