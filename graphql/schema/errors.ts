@@ -1,6 +1,6 @@
 /**
- * Defines the GraphQL types for expected failures. If a field's type is not a result union, an expected failure in the
- * field becomes a GraphQL error with a code.
+ * Defines the GraphQL types for expected failures. If a field's type has no `errors`, an expected failure in the field
+ * becomes a GraphQL error with a code.
  */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';
@@ -31,7 +31,17 @@ const FailureCode = builder.enumType('FailureCode', {
   values: describeValues<UserErrorCode>(userErrorCodes),
 });
 
-export const FailureType = builder.interfaceRef<UserError>('Failure').implement({
+/** The fields of an error in a payload. A payload contains no Error, because graphql-js throws an Error in a result. */
+export type Failure = Pick<UserError, 'code' | 'message'>;
+
+export const describeFailure = (error: UserError): Failure => ({ ...error, message: error.message });
+
+/** Returns the name of the code's type, such as `NotFound` for `NOT_FOUND`. */
+const nameType = (code: UserErrorCode): string =>
+  code.toLowerCase().replace(/(?:^|_)(.)/g, (_match, letter: string) => letter.toUpperCase());
+
+export const FailureType = builder.interfaceRef<Failure>('Failure').implement({
+  resolveType: ({ code }) => nameType(code),
   description: 'A failure that a caller can correct. The message contains the rejected value and the expected value.',
   fields: (t) => ({
     message: t.exposeString('message', {

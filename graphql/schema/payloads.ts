@@ -6,14 +6,15 @@ import type { FieldMap, InputObjectRef } from '@pothos/core';
 import type { UserError } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';
 import { builder, type Types } from './builder.js';
-import { FailureType } from './errors.js';
+import { describeFailure, type Failure, FailureType } from './errors.js';
+
 
 type UserErrorType = abstract new (...given: never[]) => UserError;
 
 export interface Outcome<Value> {
   /** Null if the operation failed. */
   value: Value | null;
-  errors: readonly UserError[];
+  errors: readonly Failure[];
 }
 
 export type ResultFields<Value> = (t: PothosSchemaTypes.ObjectFieldBuilder<Types, Outcome<Value>>) => FieldMap;
@@ -42,7 +43,7 @@ export async function settle<Value>(
     return { value: await operation(), errors: [] };
   } catch (error) {
     if (!types.some((type) => error instanceof type)) throw error;
-    return { value: null, errors: [error as UserError] };
+    return { value: null, errors: [describeFailure(error as UserError)] };
   }
 }
 

@@ -67,9 +67,8 @@ query Files($match: String = "/demo/ocean/2024", $first: Int = 20) {
 # An estimate of a request.
 query Estimate($input: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
   estimateRequest(input: $input) {
-    __typename
-    ... on Estimate { files bytes bytesOnDisk bytesToRecall end { earliest planned latest } }
-    ... on Failure { message }
+    estimate { files bytes bytesOnDisk bytesToRecall end { earliest planned latest } }
+    errors { message }
   }
 }
 

@@ -48,7 +48,7 @@ try {
   await page.getByLabel('Reason for taking TG0003 out of service').fill('its label came off');
   await page.getByRole('button', { name: 'Suspend TG0003' }).click();
   await page.getByText('its label came off').waitFor();
-  const query = 'mutation { createRequest(input: { quota: "alice", pattern: "/demo" }) { __typename } }';
+  const query = 'mutation { createRequest(input: { quota: "alice", pattern: "/demo" }) { errors { code } } }';
   const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${token}` };
   await fetch(`${url}/graphql`, { method: 'POST', headers, body: JSON.stringify({ query }) });
   await page.goto(`${url}/#/plan`);

@@ -75,7 +75,18 @@ const ids = bare(requestMark);
 const volumeNames = text(pick(...volumes, 'V00099'));
 /** Values of any type by the name of an argument or field. */
 const byName: Record<string, Arbitrary<Value>> = {
-  ...{ id: ids, requestId: ids, quota: quotas, user: quotas, quotas, path: paths, paths, files: paths },
+  ...{
+    id: ids,
+    requestId: ids,
+    tokenId: ids,
+    webhookId: ids,
+    quota: quotas,
+    user: quotas,
+    quotas,
+    path: paths,
+    paths,
+    files: paths,
+  },
   ...{ match: patterns, pattern: patterns, label: labels, reason: labels, notes: labels, note: labels },
   ...{ name: names, to: names, volume: names, names: volumeNames, from: volumeNames },
   ...{ email, notifyOnFirstFile: email, notifyOnLastFile: email, retention: times },

@@ -82,7 +82,7 @@ async function makeTarget(quota: string): Promise<number> {
 
 type Outcome = 'done' | 'forbidden' | 'missing' | 'nothing';
 
-const change = (field: string) => `mutation { result: ${field} { __typename ... on Failure { message } } }`;
+const change = (field: string) => `mutation { result: ${field} { errors { __typename message } } }`;
 
 /** Builds a query for a request (by id) or a quota (by user). */
 type BuildQuery = (target: { id: number; quota: string }) => string;
@@ -97,25 +97,25 @@ const single: Partial<Record<Operation, BuildQuery>> = {
   estimateRequest: ({ quota }) =>
     change(`estimateRequest(input: { quota: "${quota}", pattern: "/a/" })`).replace('mutation ', ''),
   createRequest: ({ quota }) => change(`createRequest(input: { quota: "${quota}", pattern: "/a/" })`),
-  updateRequest: ({ id }) => change(`updateRequest(input: { id: ${id}, label: "x" })`),
-  cancelRequest: ({ id }) => change(`cancelRequest(id: ${id})`),
-  releaseFiles: ({ id }) => change(`releaseFiles(input: { id: ${id}, paths: ["/a/1"] })`),
-  retryRequest: ({ id }) => change(`retryRequest(input: { id: ${id} })`),
+  updateRequest: ({ id }) => change(`updateRequest(input: { requestId: ${id}, label: "x" })`),
+  cancelRequest: ({ id }) => change(`cancelRequest(input: { requestId: ${id} })`),
+  releaseFiles: ({ id }) => change(`releaseFiles(input: { requestId: ${id}, paths: ["/a/1"] })`),
+  retryRequest: ({ id }) => change(`retryRequest(input: { requestId: ${id} })`),
   setMember: ({ quota }) => change(`setMember(input: { quota: "${quota}", ${MEMBER}, isManager: false })`),
   removeMember: ({ quota }) => change(`removeMember(input: { quota: "${quota}", ${MEMBER} })`),
   createWebhook: ({ quota }) => change(`createWebhook(input: { quota: "${quota}", url: "https://example.org/" })`),
   // a quota with open requests is not removed
-  removeQuota: ({ quota }) => change(`removeQuota(user: "${quota}")`),
-  setPriority: ({ id }) => change(`setPriority(id: ${id}, priority: 1)`),
+  removeQuota: ({ quota }) => change(`removeQuota(input: { user: "${quota}" })`),
+  setPriority: ({ id }) => change(`setPriority(input: { requestId: ${id}, priority: 1 })`),
 };
 
 /** Operations on the webhooks of a quota, which only managers of the quota see. */
 const webhooks: Partial<Record<Operation, (webhook: number) => string>> = {
   listWebhookMessages: (webhook) => `{ result: webhookMessages(webhookId: ${webhook}) { edges { cursor } } }`,
-  setWebhook: (webhook) => change(`setWebhook(input: { id: ${webhook}, note: "x" })`),
-  rotateWebhookSecret: (webhook) => change(`rotateWebhookSecret(id: ${webhook})`),
-  testWebhook: (webhook) => change(`testWebhook(id: ${webhook})`),
-  removeWebhook: (webhook) => change(`removeWebhook(id: ${webhook})`),
+  setWebhook: (webhook) => change(`setWebhook(input: { webhookId: ${webhook}, note: "x" })`),
+  rotateWebhookSecret: (webhook) => change(`rotateWebhookSecret(input: { webhookId: ${webhook} })`),
+  testWebhook: (webhook) => change(`testWebhook(input: { webhookId: ${webhook} })`),
+  removeWebhook: (webhook) => change(`removeWebhook(input: { webhookId: ${webhook} })`),
 };
 
 /** Replaces all webhooks with one. @returns the id of the webhook; for the quota `nobody`, an id that does not exist */
@@ -143,7 +143,7 @@ const common: Partial<Record<Operation, string>> = {
   readUsage: '{ result: libraries { edges { node { usage { sent } } } } }',
   setLibrary: change('setLibrary(input: { name: "directory" })'),
   addLibrary: change(`addLibrary(input: { ${LIBRARY} })`),
-  removeLibrary: change('removeLibrary(name: "directory")'),
+  removeLibrary: change('removeLibrary(input: { name: "directory" })'),
   listDisksByPage: '{ result: restoreDisks { totalCount } }',
   showCaller: '{ result: caller { name } }',
   listSuspensions: '{ result: suspensions { edges { node { name } } } }',
@@ -159,26 +159,26 @@ const common: Partial<Record<Operation, string>> = {
   listPathRules: '{ result: pathRules { edges { node { prefix } } } }',
   setPathRule: change(`setPathRule(input: { ${RULE} })`),
   removePathRule: change(`removePathRule(input: { ${RULE} })`),
-  purgeUser: change('purgeUser(user: "fred")'),
+  purgeUser: change('purgeUser(input: { user: "fred" })'),
   resizeDisk: change('resizeDisk(input: { mountpoint: "/mnt/a", size: 1000 })'),
-  removeDisk: change('removeDisk(mountpoint: "/mnt/b")'),
+  removeDisk: change('removeDisk(input: { mountpoint: "/mnt/b" })'),
   withdrawFiles: change('withdrawFiles(input: { path: "/a/1", dryRun: true })'),
   reinstateFiles: change('reinstateFiles(input: { path: "/gone/1", dryRun: true })'),
   renameFiles: change('renameFiles(input: { from: "/a/1", to: "/a/new", dryRun: true })'),
   purgeFiles: change('purgeFiles(input: { path: "/gone/1", dryRun: true })'),
   moveVolume: change('moveVolume(input: { from: "V00001", to: "V9", dryRun: true })'),
   retireVolume: change('retireVolume(input: { name: "V1", withdraw: true, dryRun: true })'),
-  reinstateVolume: change('reinstateVolume(name: "GONE")'),
-  verifyAgain: change('verifyAgain(match: "/a/")'),
+  reinstateVolume: change('reinstateVolume(input: { name: "GONE" })'),
+  verifyAgain: change('verifyAgain(input: { match: "/a/" })'),
   createToken: change('createToken(input: { name: "x", role: USER })'),
   listWebhooks: '{ result: webhooks { edges { node { url } } } }',
   listTokens: '{ result: tokens { edges { node { name } } } }',
   // the app's own token, which no test here uses
-  revokeToken: change('revokeToken(id: 1)'),
+  revokeToken: change('revokeToken(input: { tokenId: 1 })'),
   setQuota: change('setQuota(input: { user: "lab", size: 1000000000 })'),
   setMedium: change('setVolume(input: { names: ["V1"], medium: "lto-8" })'),
   listFindings: '{ result: doctorFindings { notExamined examined { quotas } edges { node { kind } } } }',
-  repairFindings: change('repairFindings'),
+  repairFindings: change('repairFindings(input: {})'),
   watchSite: 'subscription { result: siteChanges { parts } }',
   watchRequests: 'subscription { result: requestChanges { hasMore } }',
   readHistory: '{ result: history(since: "2026-01-01") { at } }',
@@ -206,9 +206,11 @@ test('the matrix contains each operation of the policy', () => {
 
 function outcomeOf({ data, errors }: GraphqlAnswer): { outcome: Outcome; message: string } {
   const [error] = errors ?? [];
-  const result = (data as { result?: { __typename?: string; message?: string } | null } | undefined)?.result;
-  const code = error?.extensions?.code ?? result?.__typename;
-  const message = error?.message ?? result?.message ?? '';
+  const result = (data as { result?: { errors?: { __typename: string; message: string }[] } | null } | undefined)
+    ?.result;
+  const [failure] = result?.errors ?? [];
+  const code = error?.extensions?.code ?? failure?.__typename;
+  const message = error?.message ?? failure?.message ?? '';
   if (code === 'FORBIDDEN' || code === 'Forbidden') return { outcome: 'forbidden', message };
   if (code === 'NOT_FOUND' || code === 'NotFound' || code === 'UnknownUser') return { outcome: 'missing', message };
   if (error) throw new Error(error.message);

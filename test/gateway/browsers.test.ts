@@ -34,7 +34,7 @@ const JSON_TYPE = { 'Content-Type': 'application/json' };
 const EVENTS = { Accept: 'text/event-stream' };
 const REST = '/tape_control/api/v1';
 const request = JSON.stringify({ quota: 'alice', patterns: '/browsers/', label: 'a page' });
-const mutation = `mutation { createRequest(input: { quota: "alice", pattern: "/browsers/" }) { __typename } }`;
+const mutation = `mutation { createRequest(input: { quota: "alice", pattern: "/browsers/" }) { errors { message } } }`;
 const query = JSON.stringify({ query: '{ __typename }' });
 const subscription = encodeURIComponent('subscription { requestProgress(id: 2147483647) { state } }');
 

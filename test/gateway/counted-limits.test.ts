@@ -8,9 +8,9 @@ import { expireRequests } from '../../src/domain/requests/ends.js';
 import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { startGateway } from '../../src/main/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
 import { cancel, create, made, release, retry, update } from '../support/mutations.js';
+import { mutate } from '../support/payloads.js';
 import { errorBody, makeRequest, post, put } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
 import { dumpTables, emptyTables } from '../support/tables.js';
@@ -52,10 +52,9 @@ async function expectRefused(input: object, message: string, figures: object): P
   const before = await dumpTables(app.ctx);
   const answer = await post(app, pattern === undefined ? rest : { ...rest, patterns: pattern });
   expect([answer.status, answer.body]).toEqual([403, errorBody(message)]);
-  const query = `mutation ($input: CreateRequestInput!) { result: createRequest(input: $input) {
-    __typename ... on Failure { code message } ... on LimitReached { user limit allowed present added } } }`;
-  expect(await askData(app, query, { input })).toEqual({
-    result: { __typename: 'LimitReached', code: 'LIMIT_REACHED', message, user: 'alice', ...figures },
+  const error = '__typename code message ... on LimitReached { user limit allowed present added }';
+  expect(await mutate(app, 'createRequest', input, 'request { state }', error)).toEqual({
+    ...{ __typename: 'LimitReached', code: 'LIMIT_REACHED', message, user: 'alice', ...figures },
   });
   expect(await dumpTables(app.ctx)).toEqual(before);
 }
@@ -70,14 +69,14 @@ test('a user over OPEN_PATTERNS may still list paths', async () => {
   expect(statements.filter(({ text }) => text.includes('tape_file'))).toEqual([]); // nothing was searched
   const listed = await made(app, { quota: 'alice', files: ['/b/1'] });
   await cancel(app, listed);
-  expect(await update(app, { id: listed, retention: later })).toMatchObject({ __typename: 'Request' });
+  expect(await update(app, { requestId: listed, retention: later })).toMatchObject({ __typename: 'Request' });
   await cancel(app, id);
   await made(app, { quota: 'alice', pattern: '/b/' });
   await made(app, { quota: 'bob', pattern: '/b/' });
   const before = await dumpTables(app.ctx);
   const revived = await put(app, id, { quota: 'alice', retention: later });
   expect([revived.status, revived.body]).toEqual([403, errorBody(message)]);
-  expect(await update(app, { id, retention: later })).toMatchObject({ __typename: 'LimitReached', message });
+  expect(await update(app, { requestId: id, retention: later })).toMatchObject({ __typename: 'LimitReached', message });
   expect(await dumpTables(app.ctx)).toEqual(before);
 });
 
@@ -139,10 +138,10 @@ test('the count of paths stays right through the life of requests', async () => 
     { path: '/c/2', size: 400n, stage: 'ONDISK' },
   ]);
   expect(await readPaths()).toBe(2);
-  await release(app, { id: listed, paths: ['/c/2', '/c/3', '/c/known'] });
+  await release(app, { requestId: listed, paths: ['/c/2', '/c/3', '/c/known'] });
   expect(await readPaths()).toBe(1);
-  await retry(app, { id: listed });
-  await update(app, { id: pattern, maxFiles: 1 });
+  await retry(app, { requestId: listed });
+  await update(app, { requestId: pattern, maxFiles: 1 });
   await joinUnresolved(app.ctx);
   expect(await readPaths()).toBe(1);
   await cancel(app, listed);
@@ -154,12 +153,16 @@ test('the count of paths stays right through the life of requests', async () => 
   // /c/4 was unresolved when the request ended; now it is in the catalogue and does not count
   await made(app, { quota: 'alice', files: paths('full', 5) });
   await addFiles(app.ctx, [{ path: '/c/4', size: 1n, stage: 'ONDISK' }]);
-  expect(await update(app, { id: listed, retention: later })).toMatchObject({ __typename: 'Request' });
-  expect(await update(app, { id: pattern, retention: later, maxFiles: null })).toMatchObject({ __typename: 'Request' });
+  expect(await update(app, { requestId: listed, retention: later })).toMatchObject({ __typename: 'Request' });
+  expect(await update(app, { requestId: pattern, retention: later, maxFiles: null })).toMatchObject({
+    __typename: 'Request',
+  });
   expect(await readPaths()).toBe(5);
   now = '2999-01-02T00:00:00';
   // the requests have expired but not ended; reviving one of them must not count its paths twice
-  expect(await update(app, { id: pattern, retention: '2999-02-01T00:00:00' })).toMatchObject({ __typename: 'Request' });
+  expect(await update(app, { requestId: pattern, retention: '2999-02-01T00:00:00' })).toMatchObject({
+    __typename: 'Request',
+  });
   expect(await readPaths()).toBe(0);
 });
 
@@ -208,7 +211,7 @@ test('of simultaneous requests at two gateways, exactly as many as the limits al
     expect(await readPaths()).toBe(0);
     // new and revived requests race
     const [revived, taken] = await Promise.all([
-      Promise.all(rows.map(({ id }) => update(app, { id, retention: later }))),
+      Promise.all(rows.map(({ id }) => update(app, { requestId: id, retention: later }))),
       countTaken(
         gateways,
         Array.from({ length: 5 }, (_, n) => ({ pattern: `/m${n}` })),

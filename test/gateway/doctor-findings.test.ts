@@ -6,6 +6,7 @@ import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { request } from '../support/http.js';
 import { lock, waitForBlocked } from '../support/locks.js';
+import { mutate } from '../support/payloads.js';
 import { emptyTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
@@ -84,13 +85,12 @@ test('findings are repaired in pages if only rows are wrong, and the audit recor
   await plant();
   const found: string[] = [];
   for (let after: string | null = null; ; ) {
-    const query = `mutation ($after: String) { result: repairFindings(first: 4, after: $after) {
-      ... on RepairedFindings { next findings { ${FIELDS} } } } }`;
-    type Answer = { result: { next: string | null; findings: Node[] } };
-    const { result }: Answer = await askData<Answer>(app, query, { after });
-    found.push(...result.findings.map(describeFinding));
-    if (result.next === null) break;
-    after = result.next;
+    type Repaired = { next: string | null; findings: Node[] };
+    const repaired = `repaired { next findings { ${FIELDS} } }`;
+    const { next, findings }: Repaired = await mutate(app, 'repairFindings', { first: 4, after }, repaired);
+    found.push(...findings.map(describeFinding));
+    if (next === null) break;
+    after = next;
   }
   expect(found).toEqual([...repairable.map((each) => `${each} repaired`), ...planted.slice(-1)]);
   expect((await readPage('first: 10')).edges.map(({ node }) => describeFinding(node))).toEqual(planted.slice(-1));

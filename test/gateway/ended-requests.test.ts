@@ -52,7 +52,7 @@ async function addEnded(id: number): Promise<void> {
     SELECT r.id, h.file_id, 1, 1000 FROM request r, request_file h WHERE h.request_id = ${id} AND r.id > ${id}`);
 }
 
-const revive = (id: number) => update(app, { id, retention: '2099-01-01T00:00:00Z' });
+const revive = (id: number) => update(app, { requestId: id, retention: '2099-01-01T00:00:00Z' });
 
 test('a restore reads no more request files for 300 ended requests of the file than for none', async () => {
   await addFiles(app.ctx, [{ path: '/cost/1' }, { path: '/cost/2' }]);
@@ -75,7 +75,7 @@ test('a file of a request is looked up by both, however many other requests cont
   for (const isKnown of [false, true]) {
     if (isKnown) await sql('ANALYZE request_file');
     await sql(`UPDATE request_file SET is_ended = true WHERE request_id > ${id}`);
-    const [work] = await countRows(() => release(app, { id, paths: ['/popular/1'] }));
+    const [work] = await countRows(() => release(app, { requestId: id, paths: ['/popular/1'] }));
     expect(work?.read.request_file).toBeLessThan(20);
   }
 });

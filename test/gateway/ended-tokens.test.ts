@@ -191,7 +191,7 @@ test.each([
     'GraphQL',
     {
       path: '/graphql',
-      body: () => ({ query: `mutation { cancelRequest(id: ${id}) { ... on Failure { message } } }` }),
+      body: () => ({ query: `mutation { cancelRequest(input: { requestId: ${id} }) { errors { message } } }` }),
     },
   ],
 ])('a change is rolled back if its token is revoked before the commit: %s', async (_name, { path, body }) => {
@@ -220,7 +220,7 @@ test.each([
 
 test('an operator may revoke the token that it uses', async () => {
   const { token, secret } = await createToken(app.ctx, { name: 'operator', role: 'OPERATOR' });
-  const body = { query: `mutation { revokeToken(id: ${token.id}) { __typename } }` };
+  const body = { query: `mutation { revokeToken(input: { tokenId: ${token.id} }) { errors { message } } }` };
   const headers = { ...bearer(secret), 'Content-Type': 'application/json' };
   // the revocation may cut off the response
   await send({ url: app.url }, '/graphql', { headers, body }).catch(() => undefined);

@@ -11,6 +11,7 @@ import { updateRequest } from '../../src/domain/requests/update.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { addQuota, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
+import { mutate } from '../support/payloads.js';
 import { readStanding } from '../support/standing.js';
 import { useApp } from '../support/use-app.js';
 
@@ -163,10 +164,8 @@ test('released files stay out, even if their paths were not stored', async () =>
   await addQuota(app.ctx, 'let', 100n);
   const id = await createRequest(app.ctx, { quota: 'let', pattern: '/let/' });
   const state = () => readRequest(id, 'filesTotal filesReleased hasMoreExcluded');
-  const release = async (match: string) => {
-    const query = `mutation { releaseFiles(input: { id: ${id}, match: "${match}" }) { ... on Request { filesReleased } ... on Failure { message } } }`;
-    return (await askData<{ releaseFiles: object }>(app, query)).releaseFiles;
-  };
+  const release = (match: string) =>
+    mutate(app, 'releaseFiles', { requestId: id, match }, 'request { filesReleased }', 'message');
   await add('let', names(12), 20n);
   await add('let', ['g1', 'g2', 'h1'], 20n);
   expect(await look('let')).toEqual({ held: 5, noted: NOTED, more: 1, used: 100n });

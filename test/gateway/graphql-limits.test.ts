@@ -226,7 +226,7 @@ test.each(['/graphql', '/graphql/stream'])('%s refuses a query of too many token
 
 test('the first error of variables is reported, shortened, also on a stream', async () => {
   const ask = async (variables: object, path = '/graphql') => {
-    const query = 'query ($i: CreateRequestInput!) { estimateRequest(input: $i) { __typename } }';
+    const query = 'query ($i: CreateRequestInput!) { estimateRequest(input: $i) { errors { message } } }';
     const headers = { 'Content-Type': 'application/json', ...(path !== '/graphql' && { Accept: 'text/event-stream' }) };
     return (await send(app, path, { headers, body: { query, variables } })).text;
   };

@@ -1,6 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, sendGraphql } from '../support/graphql.js';
+import { mutate } from '../support/payloads.js';
 import { useApp } from '../support/use-app.js';
 
 const BIG = 9_007_199_254_740_993n;
@@ -9,28 +10,17 @@ const app = useApp({}, async () => {
   await addFiles(app.ctx, [{ path: '/m/1' }, { path: '/m/2', stage: 'ONDISK' }, { path: '/huge/1', size: BIG }]);
 });
 
-const RESULT = `__typename
-  ... on Request { requestId label pattern state retention notifyOnFirstFile notifyOnLastFile
-    filesTotal filesOnDisk filesUnknown bytesTotal quota { user used } }
-  ... on Failure { message code } ... on InvalidInput { field } ... on UnknownUser { user }
+const REQUEST = `request { __typename requestId label pattern state retention notifyOnFirstFile notifyOnLastFile
+  filesTotal filesOnDisk filesUnknown bytesTotal quota { user used } }`;
+const ERROR = `__typename message code ... on InvalidInput { field } ... on UnknownUser { user }
   ... on QuotaExceeded { user size used requested available }`;
 
 type Result = Record<string, unknown>;
 
-async function create(input: object): Promise<Result> {
-  const query = `mutation ($input: CreateRequestInput!) { result: createRequest(input: $input) { ${RESULT} } }`;
-  return (await askData<{ result: Result }>(app, query, { input })).result;
-}
-
-async function update(input: object): Promise<Result> {
-  const query = `mutation ($input: UpdateRequestInput!) { result: updateRequest(input: $input) { ${RESULT} } }`;
-  return (await askData<{ result: Result }>(app, query, { input })).result;
-}
-
-async function cancel(id: number): Promise<Result> {
-  const query = `mutation ($id: Int!) { result: cancelRequest(id: $id) { ${RESULT.split('... on InvalidInput')[0]} } }`;
-  return (await askData<{ result: Result }>(app, query, { id })).result;
-}
+const change = (field: string, input: object) => mutate<Result>(app, field, input, REQUEST, ERROR);
+const create = (input: object) => change('createRequest', input);
+const update = (input: object) => change('updateRequest', input);
+const cancel = (requestId: number) => change('cancelRequest', { requestId });
 
 test('createRequest returns the request, and updateRequest changes only the given fields', async () => {
   await addQuota(app.ctx, 'ann', 10_000n);
@@ -50,9 +40,11 @@ test('createRequest returns the request, and updateRequest changes only the give
     quota: { user: 'ann', used: '2000' },
   });
   const id = created.requestId;
-  expect(await update({ id })).toEqual(created);
-  expect(await update({ id, label: 'after', quota: 'ann' })).toEqual({ ...created, label: 'after' });
-  expect(await update({ id, notifyOnFirstFile: null, notifyOnLastFile: 'x@y.org', retention: '2998-02-03' })).toEqual({
+  expect(await update({ requestId: id })).toEqual(created);
+  expect(await update({ requestId: id, label: 'after', quota: 'ann' })).toEqual({ ...created, label: 'after' });
+  expect(
+    await update({ requestId: id, notifyOnFirstFile: null, notifyOnLastFile: 'x@y.org', retention: '2998-02-03' }),
+  ).toEqual({
     ...created,
     label: 'after',
     ...{ notifyOnFirstFile: null, notifyOnLastFile: 'x@y.org', retention: '2998-02-03T00:00:00Z' },
@@ -98,9 +90,9 @@ test('each failure has its type', async () => {
   const message = 'there is no quota for user "nobody"';
   const unknownUser = { __typename: 'UnknownUser', code: 'UNKNOWN_USER', message, user: 'nobody' };
   expect(await create({ quota: 'nobody', pattern: '/m/' })).toEqual(unknownUser);
-  expect(await update({ id, quota: 'nobody' })).toEqual(unknownUser);
-  expect(await update({ id, notifyOnLastFile: 'me' })).toMatchObject({ field: 'notifyOnLastFile' });
-  expect(await update({ id, quota: 'hal' })).toEqual({
+  expect(await update({ requestId: id, quota: 'nobody' })).toEqual(unknownUser);
+  expect(await update({ requestId: id, notifyOnLastFile: 'me' })).toMatchObject({ field: 'notifyOnLastFile' });
+  expect(await update({ requestId: id, quota: 'hal' })).toEqual({
     __typename: 'WrongQuota',
     code: 'WRONG_QUOTA',
     message: `request ${id} belongs to quota "gus", not to "hal"`,
@@ -111,11 +103,17 @@ test('each failure has its type', async () => {
     code: 'NOT_FOUND',
     message: `there is no request ${missing}, or you are not allowed to see it`,
   };
-  expect([await update({ id: missing, label: 'x' }), await cancel(missing)]).toEqual([notFound, notFound]);
-  expect(await update({ id, retention: '2020-01-01' })).toMatchObject({ state: 'EXPIRED', quota: { used: '0' } });
+  expect([await update({ requestId: missing, label: 'x' }), await cancel(missing)]).toEqual([notFound, notFound]);
+  expect(await update({ requestId: id, retention: '2020-01-01' })).toMatchObject({
+    state: 'EXPIRED',
+    quota: { used: '0' },
+  });
   await create({ quota: 'gus', files: ['/m/1'] });
   const figures = { user: 'gus', size: '2000', used: '1000', requested: '2000' };
-  expect(await update({ id, retention: '2999-01-01' })).toMatchObject({ __typename: 'QuotaExceeded', ...figures });
+  expect(await update({ requestId: id, retention: '2999-01-01' })).toMatchObject({
+    __typename: 'QuotaExceeded',
+    ...figures,
+  });
 });
 
 test('cancelRequest ends the request and releases its charge, once', async () => {
@@ -135,23 +133,28 @@ test.each([
 ])('a DateTime of %j is returned as %j, as a variable and as a literal', async (given, told) => {
   await addQuota(app.ctx, 'zed', 1_000_000n);
   const query = `mutation ($at: DateTime) {
-    one: createRequest(input: { quota: "zed", pattern: "/m/", retention: $at }) { ... on Request { retention } }
-    two: createRequest(input: { quota: "zed", pattern: "/m/", retention: "${given}" }) { ... on Request { retention } } }`;
-  expect(await askData(app, query, { at: given })).toEqual({ one: { retention: told }, two: { retention: told } });
+    one: createRequest(input: { quota: "zed", pattern: "/m/", retention: $at }) { request { retention } }
+    two: createRequest(input: { quota: "zed", pattern: "/m/", retention: "${given}" }) { request { retention } } }`;
+  expect(await askData(app, query, { at: given })).toEqual({
+    one: { request: { retention: told } },
+    two: { request: { retention: told } },
+  });
   expect(Number.isNaN(Date.parse(told))).toBe(false);
 });
 
 test('a BigInt is returned as text, and accepted as text and as a number up to 2^53', async () => {
   await addQuota(app.ctx, 'quo', BIG);
   const query = `mutation ($max: BigInt) {
-    one: createRequest(input: { quota: "quo", files: ["/none"], maxBytes: $max }) { ... on Request { maxBytes } }
-    two: createRequest(input: { quota: "quo", files: ["/none"], maxBytes: ${BIG} }) { ... on Request { maxBytes } } }`;
-  const exact = { one: { maxBytes: String(BIG) }, two: { maxBytes: String(BIG) } };
-  const exactNumber = { one: { maxBytes: '9007199254740991' }, two: { maxBytes: String(BIG) } };
-  expect(await askData(app, query, '{"max":9007199254740991}')).toEqual(exactNumber);
+    one: createRequest(input: { quota: "quo", files: ["/none"], maxBytes: $max }) { request { maxBytes } }
+    two: createRequest(input: { quota: "quo", files: ["/none"], maxBytes: ${BIG} }) { request { maxBytes } } }`;
+  const exact = { request: { maxBytes: String(BIG) } };
+  expect(await askData(app, query, '{"max":9007199254740991}')).toEqual({
+    one: { request: { maxBytes: '9007199254740991' } },
+    two: exact,
+  });
   const { errors } = await ask(app, query, `{"max":${BIG}}`);
   expect(errors?.[0]?.message).toContain('BigInt beyond 2^53 must be a string');
-  expect(await askData(app, query, `{"max":"${BIG}"}`)).toEqual(exact);
+  expect(await askData(app, query, `{"max":"${BIG}"}`)).toEqual({ one: exact, two: exact });
   const { text } = await sendGraphql(app, { query: '{ quota(user: "quo") { size used } }' });
   expect(JSON.parse(text)).toEqual({ data: { quota: { size: String(BIG), used: '0' } } });
 });
@@ -164,7 +167,7 @@ test.each(['tomorrow', '2999-02-30', '2999-01-01Z', '2999-01-01T00:00:00+24:00',
       ['($at: DateTime)', '$at'],
       ['', `"${retention}"`],
     ] as const) {
-      const query = `mutation ${variables} { createRequest(input: { quota: "jan", pattern: "/m/", retention: ${at} }) { __typename } }`;
+      const query = `mutation ${variables} { createRequest(input: { quota: "jan", pattern: "/m/", retention: ${at} }) { errors { message } } }`;
       expect(await askErrors(app, query, { at: retention })).toEqual([expect.stringContaining(`not "${retention}"`)]);
     }
     expect(await askData(app, '{ requests(quota: "jan") { totalCount } }')).toEqual({ requests: { totalCount: 0 } });
@@ -176,9 +179,10 @@ test('an internal error reveals nothing, and the log contains it in full', async
   await addQuota(app.ctx, 'kim', 10_000n);
   await app.ctx.db.pool.query('ALTER TABLE recall RENAME TO recall_away');
   const error = vi.spyOn(app.ctx.log, 'error');
-  const query = 'mutation { createRequest(input: { quota: "kim", pattern: "/m/" }) { __typename } }';
+  const query =
+    'mutation { createRequest(input: { quota: "kim", pattern: "/m/" }) { request { state } errors { message } } }';
   expect(await ask(app, query)).toEqual({
-    data: null,
+    data: { createRequest: null },
     errors: [
       {
         message: 'Internal error',

@@ -4,6 +4,7 @@ import { setDisk } from '../../src/domain/disks/disks.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { cancel } from '../support/mutations.js';
 import { recordStatements } from '../support/statements.js';
 import { useApp } from '../support/use-app.js';
 
@@ -57,7 +58,7 @@ const lists: Record<string, List> = {
       await addFiles(app.ctx, [{ path: `/${name}/1` }]);
       await addEach(() => addRequest(name, { files: [`/${name}/1`] }));
     },
-    remove: (id) => askData(app, `mutation { cancelRequest(id: ${id}) { __typename } }`),
+    remove: (id) => cancel(app, Number(id)),
   },
   verifications: {
     query: () => '{ verifications(match: "/verifications/", %',
@@ -363,7 +364,7 @@ test('a quota lists its requests newest first, ended ones too', async () => {
   await addFiles(app.ctx, [{ path: '/t/1' }]);
   const ids: number[] = [];
   for (let n = 0; n < 3; n++) ids.unshift(await addRequest('tove', { pattern: '/t/' }));
-  await askData(app, `mutation { cancelRequest(id: ${ids[1]}) { __typename } }`);
+  await cancel(app, ids[1] as number);
   const query = '{ quota(user: "tove") { requests { totalCount edges { node { requestId } } } } }';
   const edges = ids.map((requestId) => ({ node: { requestId } }));
   expect(await askData(app, query)).toEqual({ quota: { requests: { totalCount: 3, edges } } });

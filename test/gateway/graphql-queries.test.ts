@@ -7,6 +7,7 @@ import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, type Edges } from '../support/graphql.js';
+import { mutate } from '../support/payloads.js';
 import { useApp } from '../support/use-app.js';
 
 const BIG = 9_007_199_254_740_993n; // 2^53 + 1, which no double represents
@@ -256,12 +257,9 @@ test('volumes show their medium, and quotas are listed by user', async () => {
 });
 
 test('the user name of a new quota must be valid, and that of an existing one may be anything', async () => {
-  const set = async (user: string, size: string | null, notes = 'n') => {
-    const text = `mutation ($input: SetQuotaInput!) {
-      setQuota(input: $input) { ... on Quota { user size notes } ... on InvalidInput { field message } }
-    }`;
-    return (await askData<{ setQuota: object }>(app, text, { input: { user, size, notes } })).setQuota;
-  };
+  const error = '... on InvalidInput { field message }';
+  const set = (user: string, size: string | null, notes = 'n') =>
+    mutate(app, 'setQuota', { user, size, notes }, 'quota { user size notes }', error);
   for (const user of [
     ' vera',
     'vera ',

@@ -77,7 +77,7 @@ test('later files join in order until the limit, and the others are reported and
   // /order/d would fit, but /order/c comes first and does not fit
   expect(await look(byBytes)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
   expect(await viewRequest(app, byBytes)).toMatchObject({ filesTotal: 3, bytesTotal: '111', filesRefused: 0 });
-  expect(await update(app, { id: byBytes })).toMatchObject({ filesOverLimit: 2, filesRefused: 0 });
+  expect(await update(app, { requestId: byBytes })).toMatchObject({ filesOverLimit: 2, filesRefused: 0 });
   expect(await readUsed(app, 'order')).toBe(222);
   await joinUnresolved(app.ctx);
   expect(await look(byFiles)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
@@ -103,7 +103,7 @@ test('the reason of an excluded file is the limit if it is reached, else the quo
   await joinUnresolved(app.ctx);
   expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'LIMIT' } });
   await addQuota(app.ctx, 'both', 21n);
-  await update(app, { id, maxFiles: 4 });
+  await update(app, { requestId: id, maxFiles: 4 });
   expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'QUOTA_FULL' } });
   expect(await readUsed(app, 'both')).toBe(21);
 });
@@ -113,28 +113,42 @@ test('a higher limit lets files join at once, and one below the current size onl
   const id = await made(app, { quota: 'grow', pattern: '/grow/', maxFiles: 1, maxBytes: 1000 });
   await files('/grow/', { a: 100n, b: 100n, c: 100n, d: 100n });
   expect(await look(id)).toEqual({ held: ['a'], out: { b: 'LIMIT', c: 'LIMIT', d: 'LIMIT' } });
-  expect(await update(app, { id, maxFiles: 2 })).toMatchObject({ filesTotal: 2, filesOverLimit: 2, maxBytes: '1000' });
-  expect(await update(app, { id, label: 'other' })).toMatchObject({ filesTotal: 2, maxFiles: 2, maxBytes: '1000' });
-  expect(await update(app, { id, maxFiles: null, maxBytes: 350 })).toMatchObject({
+  expect(await update(app, { requestId: id, maxFiles: 2 })).toMatchObject({
+    filesTotal: 2,
+    filesOverLimit: 2,
+    maxBytes: '1000',
+  });
+  expect(await update(app, { requestId: id, label: 'other' })).toMatchObject({
+    filesTotal: 2,
+    maxFiles: 2,
+    maxBytes: '1000',
+  });
+  expect(await update(app, { requestId: id, maxFiles: null, maxBytes: 350 })).toMatchObject({
     state: 'COMPLETED',
     filesTotal: 3,
     filesOverLimit: 1,
     maxFiles: null,
     maxBytes: '350',
   });
-  expect(await update(app, { id, maxFiles: 0, maxBytes: 0 })).toMatchObject({ filesTotal: 3, bytesTotal: '300' });
+  expect(await update(app, { requestId: id, maxFiles: 0, maxBytes: 0 })).toMatchObject({
+    filesTotal: 3,
+    bytesTotal: '300',
+  });
   await files('/grow/', { e: 0n });
   await joinUnresolved(app.ctx);
   expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'LIMIT', e: 'LIMIT' } });
   expect(await readUsed(app, 'grow')).toBe(300);
-  expect(await update(app, { id, maxFiles: null, maxBytes: null })).toMatchObject({ filesTotal: 5, filesOverLimit: 0 });
+  expect(await update(app, { requestId: id, maxFiles: null, maxBytes: null })).toMatchObject({
+    filesTotal: 5,
+    filesOverLimit: 0,
+  });
 });
 
 test('a released file makes room for an excluded one', async () => {
   await addQuota(app.ctx, 'swap', 10_000n);
   const id = await made(app, { quota: 'swap', pattern: '/swap/', maxFiles: 2 });
   await files('/swap/', { a: 1n, b: 1n, c: 1n, d: 1n });
-  await release(app, { id, paths: ['/swap/a', '/swap/c'] });
+  await release(app, { requestId: id, paths: ['/swap/a', '/swap/c'] });
   await joinUnresolved(app.ctx);
   expect(await look(id)).toEqual({ held: ['b', 'd'], out: {} });
 });
@@ -154,17 +168,20 @@ test('a request over its limit is revived only with a higher limit', async () =>
   await addQuota(app.ctx, 'over', 10_000n);
   await files('/over/', { a: 10n, b: 10n, c: 10n });
   const id = await made(app, { quota: 'over', pattern: '/over/' });
-  await update(app, { id, maxFiles: 2 });
+  await update(app, { requestId: id, maxFiles: 2 });
   await cancel(app, id);
   const before = await dumpTables(app.ctx);
-  expect(await update(app, { id, retention: later })).toEqual({
+  expect(await update(app, { requestId: id, retention: later })).toEqual({
     __typename: 'InvalidInput',
     field: 'maxFiles',
     message:
       'maxFiles is 2, but the request would contain 3 files; raise the limit, use a more specific pattern, or request a list of files',
   });
   expect(await dumpTables(app.ctx)).toEqual(before);
-  expect(await update(app, { id, retention: later, maxFiles: 3 })).toMatchObject({ filesTotal: 3, state: 'COMPLETED' });
+  expect(await update(app, { requestId: id, retention: later, maxFiles: 3 })).toMatchObject({
+    filesTotal: 3,
+    state: 'COMPLETED',
+  });
   expect(await readUsed(app, 'over')).toBe(30);
 });
 
@@ -180,7 +197,7 @@ test('simultaneous imports do not exceed the limits of a request', async () => {
   expect(await viewRequest(app, limited)).toMatchObject({ filesTotal: 17, bytesTotal: '1700' });
   expect(await viewRequest(app, small)).toMatchObject({ filesTotal: 12, bytesTotal: '1200' });
   expect([(await look(limited)).held.length, (await look(small)).held.length]).toEqual([17, 12]);
-  expect(await update(app, { id: limited })).toMatchObject({ filesOverLimit: 33, filesRefused: 0 });
+  expect(await update(app, { requestId: limited })).toMatchObject({ filesOverLimit: 33, filesRefused: 0 });
   expect(await readUsed(app, 'race')).toBe(2900);
 });
 
@@ -189,7 +206,7 @@ test('an invalid limit is refused', async () => {
   const id = await makeRequest(app, { quota: 'bad', files: ['/bad/none'] });
   for (const act of [
     (limits: object) => create(app, { quota: 'bad', pattern: '/bad/', ...limits }),
-    (limits: object) => update(app, { id, ...limits }),
+    (limits: object) => update(app, { requestId: id, ...limits }),
   ]) {
     const maxFiles = 'maxFiles must be from 0 to 2147483647 files, not -1';
     expect(await act({ maxFiles: -1 })).toMatchObject({ field: 'maxFiles', message: maxFiles });
@@ -216,7 +233,10 @@ test('an expired request that was not yet ended is revived in one step', async (
   const events = () =>
     app.ctx.db.prisma.event.findMany({ where: { requestId: id }, select: { state: true }, orderBy: { id: 'asc' } });
   const before = await events();
-  expect(await update(app, { id, retention: later })).toMatchObject({ __typename: 'Request', state: 'COMPLETED' });
+  expect(await update(app, { requestId: id, retention: later })).toMatchObject({
+    __typename: 'Request',
+    state: 'COMPLETED',
+  });
   expect((await events()).slice(before.length)).toEqual([{ state: 'COMPLETED' }]);
   expect(await readUsed(app, 'late')).toBe(100);
 });

@@ -88,11 +88,13 @@ test('a caller with a token of the provider is its subject, by REST and by Graph
 test('groups of the WLCG profile and names give roles', async () => {
   const ops = await provider.issue({ 'wlcg.ver': '1.0', 'wlcg.groups': ['/tapes', '/tapes/ops'] });
   expect(await sees(ops, 'alice', 'bob')).toEqual([200, 200]);
-  const suspend = 'mutation { suspend(input: { kind: LIBRARY, name: "none", mode: IMMEDIATE }) { __typename } }';
-  expect(await ask({ ...app, token: ops }, suspend)).toEqual({ data: { suspend: { __typename: 'NotFound' } } });
+  const suspend =
+    'mutation { suspend(input: { kind: LIBRARY, name: "none", mode: IMMEDIATE }) { suspension { name } errors { code } } }';
+  const failed = (code: string) => ({ data: { suspend: { suspension: null, errors: [{ code }] } } });
+  expect(await ask({ ...app, token: ops }, suspend)).toEqual(failed('NOT_FOUND'));
   const eve = await provider.sign({ ...hour, sub: 'eve' });
   expect(await sees(eve, 'alice', 'bob')).toEqual([200, 200]);
-  expect(await ask({ ...app, token: eve }, suspend)).toEqual({ data: { suspend: { __typename: 'Forbidden' } } });
+  expect(await ask({ ...app, token: eve }, suspend)).toEqual(failed('FORBIDDEN'));
   const tapes = await provider.sign({ ...hour, 'wlcg.groups': ['/tapes'], groups: ['/tapes/ops'] });
   expect(await sees(tapes, 'alice', 'bob')).toEqual([200, 404]);
 });
@@ -130,14 +132,16 @@ test('storage scopes limit what a token allows', async () => {
   const staging = await scoped('storage.stage:/', { groups: ['/tapes/ops'] });
   expect(await sees(staging, 'alice', 'bob')).toEqual([200, 404]);
   const share =
-    'mutation { setMember(input: { quota: "alice", kind: USER, name: "bob", isManager: true }) { __typename } }';
+    'mutation { setMember(input: { quota: "alice", kind: USER, name: "bob", isManager: true }) { member { name } errors { code } } }';
+  const refused = { member: null, errors: [{ code: 'FORBIDDEN' }] };
   for (const [token, result] of [
-    [staging, 'Forbidden'],
-    [await scoped('openid'), 'QuotaMember'],
-    [staging, 'Forbidden'],
+    [staging, refused],
+    [await scoped('openid'), { member: { name: 'bob' }, errors: [] }],
+    [staging, refused],
   ] as const)
-    expect(await ask({ ...app, token }, share)).toEqual({ data: { setMember: { __typename: result } } });
-  const unshare = 'mutation { removeMember(input: { quota: "alice", kind: USER, name: "bob" }) { __typename } }';
+    expect(await ask({ ...app, token }, share)).toEqual({ data: { setMember: result } });
+  const unshare =
+    'mutation { removeMember(input: { quota: "alice", kind: USER, name: "bob" }) { errors { message } } }';
   await ask({ ...app, token: await scoped('openid') }, unshare);
 });
 

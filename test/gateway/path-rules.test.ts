@@ -9,6 +9,7 @@ import type { PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
 import { addFiles, addPaths, addQuota } from '../support/factories.js';
 import { ask, askData } from '../support/graphql.js';
 import { create, made, release, update } from '../support/mutations.js';
+import { mutate } from '../support/payloads.js';
 import { viewRequest } from '../support/request-view.js';
 import { call } from '../support/rest.js';
 import { keepTables } from '../support/tables.js';
@@ -98,9 +99,9 @@ test('files that its maker may not request are unknown to a request, also if the
   const { requestId: id } = await requestAs('alice', { pattern: '/' });
   const operated = await createRequest(app.ctx, { quota: 'alice', pattern: '/' });
   const estimate =
-    '{ e: estimateRequest(input: { quota: "alice", files: ["/closed/1", "/open/1"] }) { ... on Estimate { files filesUnknown unknownPaths } } }';
+    '{ e: estimateRequest(input: { quota: "alice", files: ["/closed/1", "/open/1"] }) { estimate { files filesUnknown unknownPaths } } }';
   expect(await askData(gatewayOf('alice'), estimate)).toEqual({
-    e: { files: 1, filesUnknown: 1, unknownPaths: ['/closed/1'] },
+    e: { estimate: { files: 1, filesUnknown: 1, unknownPaths: ['/closed/1'] } },
   });
   await addPaths(app.ctx, '/closed/2', '/closed/open/2');
   expect((await viewRequest(app, id)).filesTotal).toBe(4);
@@ -111,10 +112,9 @@ test('a file that may not be listed can be neither requested nor released', asyn
   await close('LIST');
   const { requestId: id, filesTotal } = await requestAs('alice', { files: ALL });
   expect([filesTotal, (await requestAs('alice', { pattern: '/' })).filesTotal]).toEqual([3, 3]);
-  const estimate =
-    '{ e: estimateRequest(input: { quota: "alice", pattern: "/closed/" }) { ... on Estimate { files } } }';
-  expect(await askData(gatewayOf('alice'), estimate)).toEqual({ e: { files: 1 } });
-  const released = await release(gatewayOf('alice'), { id, match: '/closed/1' });
+  const estimate = '{ e: estimateRequest(input: { quota: "alice", pattern: "/closed/" }) { estimate { files } } }';
+  expect(await askData(gatewayOf('alice'), estimate)).toEqual({ e: { estimate: { files: 1 } } });
+  const released = await release(gatewayOf('alice'), { requestId: id, match: '/closed/1' });
   expect(released).toMatchObject({ filesReleased: 0, filesTotal: 3 });
 });
 
@@ -122,8 +122,9 @@ test('changes of a request do not reveal which quotas exist', async () => {
   const { requestId: id } = await requestAs('alice', { files: ['/not/yet'] });
   for (const change of ['updateRequest', 'retryRequest']) {
     const outcomes = ['bob', 'nobody'].map(async (quota) => {
-      const query = `mutation { r: ${change}(input: { id: ${id}, quota: "${quota}" }) { ... on Failure { code message } } }`;
-      return JSON.stringify(await askData(gatewayOf('alice'), query)).replace(quota, 'nobody');
+      const input = { requestId: id, quota };
+      const answer = await mutate(gatewayOf('alice'), change, input, 'request { state }', 'code message');
+      return JSON.stringify(answer).replace(quota, 'nobody');
     });
     const [known, unknown] = await Promise.all(outcomes);
     expect([change, known]).toEqual([change, unknown]);
@@ -133,7 +134,7 @@ test('changes of a request do not reveal which quotas exist', async () => {
 test('a caller who extends the request of another gives it what the caller may request', async () => {
   await close('REQUEST');
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/closed' });
-  const later = { id, retention: '2098-01-01T00:00:00Z' };
+  const later = { requestId: id, retention: '2098-01-01T00:00:00Z' };
   expect(await update(gatewayOf('alice'), later)).toMatchObject({ filesTotal: 3 });
   await addPaths(app.ctx, '/closed/2', '/closedly/2');
   expect((await viewRequest(gatewayOf('alice'), id)).filesTotal).toBe(4);
@@ -174,8 +175,8 @@ test('a service with the name of a user is another caller', async () => {
     [own, 'Request'],
     [others, 'Forbidden'],
   ]) {
-    const cancelled = await askData(gatewayOf('alice'), `mutation { r: cancelRequest(id: ${id}) { __typename } }`);
-    expect(cancelled).toEqual({ r: { __typename } });
+    const cancelled = await mutate(gatewayOf('alice'), 'cancelRequest', { requestId: id }, 'request { __typename }');
+    expect(cancelled).toMatchObject({ __typename });
   }
 });
 
@@ -193,6 +194,8 @@ test('the path of a copy is shown to callers who may fetch it', async () => {
   expect(told).toEqual([nothing, place, place]);
 });
 
+const FORBIDDEN = { data: { r: { member: null, errors: [{ code: 'FORBIDDEN' }] } } };
+
 test('a removed member no longer sees the quota', async () => {
   const id = await createRequest(app.ctx, { quota: 'bob', pattern: '/open/' });
   const headers = { Authorization: `Bearer ${tokens.alice}` };
@@ -200,17 +203,18 @@ test('a removed member no longer sees the quota', async () => {
   await waitFor('an earlier membership to expire', async () => (await status()) === 404);
   await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
   await waitFor('alice to be a member', async () => (await status()) === 200);
-  const remove = 'mutation { r: removeMember(input: { quota: "bob", kind: USER, name: "alice" }) { __typename } }';
+  const remove =
+    'mutation { r: removeMember(input: { quota: "bob", kind: USER, name: "alice" }) { member { name } errors { code } } }';
   const removeOther = remove.replace('"alice"', '"carol"');
-  expect(await ask(gatewayOf('alice'), removeOther)).toEqual({ data: { r: { __typename: 'Forbidden' } } });
-  expect(await ask(gatewayOf('bob'), remove)).toEqual({ data: { r: { __typename: 'QuotaMember' } } });
+  expect(await ask(gatewayOf('alice'), removeOther)).toEqual(FORBIDDEN);
+  expect(await ask(gatewayOf('bob'), remove)).toEqual({ data: { r: { member: { name: 'alice' }, errors: [] } } });
   await waitFor('alice to be removed', async () => (await status()) === 404);
 });
 
 test('an anonymous caller cannot add members or read rules', async () => {
   const set =
-    'mutation { r: setMember(input: { quota: "alice", kind: USER, name: "mallory", isManager: true }) { __typename } }';
-  expect(await ask({ url: app.url }, set)).toEqual({ data: { r: { __typename: 'Forbidden' } } });
+    'mutation { r: setMember(input: { quota: "alice", kind: USER, name: "mallory", isManager: true }) { member { name } errors { code } } }';
+  expect(await ask({ url: app.url }, set)).toEqual(FORBIDDEN);
   const { errors } = await ask({ url: app.url }, '{ pathRules { edges { node { name } } } }');
   expect(errors).toMatchObject([{ extensions: { code: 'FORBIDDEN' } }]);
 });
@@ -239,9 +243,8 @@ test('an email contains the path of a copy only if the request may fetch it', as
 test('a rule reports how many files match', async () => {
   const [nfc, nfd] = ['/r\u00e9sum\u00e9', '/re\u0301sume\u0301'];
   await addPaths(app.ctx, `${nfd}/1`, `${nfd}/2`, `${nfd}s/1`, '/one');
-  const mutation = `mutation ($prefix: String!) { rule: setPathRule(input: { prefix: $prefix, action: FETCH, kind: EVERYBODY }) {
-    ... on PathRule { prefix filesBelow } } }`;
-  const set = async (prefix: string) => (await askData<{ rule: object }>(app, mutation, { prefix })).rule;
+  const rule = { action: 'FETCH', kind: 'EVERYBODY' };
+  const set = (prefix: string) => mutate(app, 'setPathRule', { ...rule, prefix }, 'pathRule { prefix filesBelow }');
   expect(await set(nfc)).toEqual({ prefix: nfc, filesBelow: 0 });
   expect(await set(nfd)).toEqual({ prefix: nfd, filesBelow: 2 });
   expect(await set('/one')).toEqual({ prefix: '/one', filesBelow: 1 });

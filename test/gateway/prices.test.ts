@@ -32,7 +32,7 @@ async function add(name: string, settings: object): Promise<void> {
   await addLibrary(app.ctx, { name, kind: 's3', settings: place });
 }
 
-const ESTIMATE = `query ($input: CreateRequestInput!) { estimateRequest(input: $input) { ... on Estimate {
+const ESTIMATE = `query ($input: CreateRequestInput!) { estimateRequest(input: $input) { estimate {
   price { amount currency } prices { library files bytes amount currency note } } } }`;
 
 interface Told {
@@ -42,7 +42,7 @@ interface Told {
 
 async function estimate(files: string[]): Promise<Told> {
   const input = { quota: 'ann', files };
-  return (await askData<{ estimateRequest: Told }>(app, ESTIMATE, { input })).estimateRequest;
+  return (await askData<{ estimateRequest: { estimate: Told } }>(app, ESTIMATE, { input })).estimateRequest.estimate;
 }
 
 /** Adds a staging row, as if the library had been asked for a file. */

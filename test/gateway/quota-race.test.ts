@@ -14,7 +14,7 @@ const app = useApp({}, async () => {
 });
 
 const CREATE = `mutation ($input: CreateRequestInput!) {
-  createRequest(input: $input) { __typename ... on Failure { message } } }`;
+  createRequest(input: $input) { request { requestId } errors { __typename message } } }`;
 
 type End = 'taken' | 'refused' | string;
 
@@ -29,9 +29,10 @@ async function race(quota: string, n: number): Promise<End> {
   }
   const input = { quota, ...(isPattern ? { pattern: path } : { files: [path] }) };
   const { body, text } = await sendGraphql(app, { query: CREATE, variables: { input } });
-  const type = (body.data as { createRequest: { __typename: string } } | undefined)?.createRequest.__typename;
-  if (type === 'Request') return 'taken';
-  return type === 'QuotaExceeded' ? 'refused' : text;
+  type Data = { createRequest: { request: object | null; errors: { __typename: string }[] } } | undefined;
+  const { request, errors } = (body.data as Data)?.createRequest ?? {};
+  if (request) return 'taken';
+  return errors?.[0]?.__typename === 'QuotaExceeded' ? 'refused' : text;
 }
 
 /** Counts the outcomes. `others` lists unexpected outcomes. */

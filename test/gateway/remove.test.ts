@@ -12,6 +12,7 @@ import { updateRequest } from '../../src/domain/requests/update.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Edges, sendGraphql } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';
+import { mutate } from '../support/payloads.js';
 import { call } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
@@ -83,12 +84,12 @@ test('tokens of a removed quota are not valid for a new quota of its name', asyn
   const before = await sees();
   const both = ['erin', 'finn'];
   expect(before).toEqual({ own: ['erin'], alone: ['erin'], shared: both, other: ['finn'], viewer: both });
-  const remove = 'mutation { removeQuota(user: "erin") { ... on RemovedQuota { user tokens } } }';
-  expect(await askData(app, remove)).toEqual({ removeQuota: { user: 'erin', tokens: 3 } });
+  const remove = 'mutation { removeQuota(input: { user: "erin" }) { removed { user tokens } } }';
+  expect(await askData(app, remove)).toEqual({ removeQuota: { removed: { user: 'erin', tokens: 3 } } });
   await addQuota(app.ctx, 'erin', 10_000n);
   await waitFor('the tokens to be invalid', async () => (await sees()).own === 401);
   expect(await sees()).toEqual({ ...before, own: 401, alone: 401, shared: ['finn'] });
-  expect(await askData(app, remove)).toEqual({ removeQuota: { user: 'erin', tokens: 0 } });
+  expect(await askData(app, remove)).toEqual({ removeQuota: { removed: { user: 'erin', tokens: 0 } } });
 });
 
 test('a new quota with the name of a removed one has no memberships, and the removal reports rules that name it', async () => {
@@ -105,9 +106,9 @@ test('a new quota with the name of a removed one has no memberships, and the rem
     return (await call(app, 'POST', '/requests', { headers: { Authorization: `Bearer ${secret}` }, body })).status;
   };
   expect(await ask()).toBe(200);
-  const remove = 'mutation { removeQuota(user: "gwen") { ... on RemovedQuota { user memberOf ruledDirectories } } }';
+  const remove = 'mutation { removeQuota(input: { user: "gwen" }) { removed { user memberOf ruledDirectories } } }';
   const removed = { user: 'gwen', memberOf: ['dora'], ruledDirectories: ['/secret'] };
-  expect(await askData(app, remove)).toEqual({ removeQuota: removed });
+  expect(await askData(app, remove)).toEqual({ removeQuota: { removed } });
   await addQuota(app.ctx, 'gwen', 10_000n);
   expect(await ask()).toBe(403);
   const members = 'SELECT kind, name FROM quota_member';
@@ -130,11 +131,9 @@ test('a disk with possible stale files is removed only after an engine has looke
      SELECT f.id, $1, 1, 1, f.size FROM tape_file f CROSS JOIN generate_series(1, 2) WHERE f.path = '/race/known'`,
     [id],
   );
-  const mutation =
-    'mutation ($m: String!) { removeDisk(mountpoint: $m) { ... on RemovedDisk { stalePartialFiles } ... on InUse { message } } }';
-  const remove = () => askData(app, mutation, { m: mountpoint });
+  const remove = () => mutate(app, 'removeDisk', { mountpoint }, 'removed { stalePartialFiles }');
   const message = expect.stringContaining('stale partial files of 1 file, such as "/race/known"');
-  expect(await remove()).toEqual({ removeDisk: { message } });
+  expect(await remove()).toEqual({ __typename: 'InUse', message });
   await app.ctx.db.pool.query('UPDATE restore_disk SET retry_at = $2 WHERE id = $1', [id, app.ctx.now()]);
-  expect(await remove()).toEqual({ removeDisk: { stalePartialFiles: ['/race/known'] } });
+  expect(await remove()).toEqual({ stalePartialFiles: ['/race/known'] });
 });

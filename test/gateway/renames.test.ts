@@ -9,7 +9,8 @@ import { addLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
 import { addFiles, addPaths, addQuota, buildRow } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
 import { AS_AN_IMPORT, whileLocked } from '../support/locks.js';
-import { cancel, made, update } from '../support/mutations.js';
+import { cancel, made, release, update } from '../support/mutations.js';
+import { mutate } from '../support/payloads.js';
 import { viewRequest } from '../support/request-view.js';
 import { get, makeRequest, readUsed } from '../support/rest.js';
 import { STEP, useCatalogue } from '../support/use-app.js';
@@ -18,11 +19,9 @@ const app = useCatalogue({ config: { access: { auth: new Set(['token', 'open']) 
   for (const user of ['ann', 'bob']) await addQuota(app.ctx, user, 1_000_000n);
 });
 
-async function rename(from: string, to: string, more: object = {}): Promise<{ message?: string }> {
-  const query = `mutation ($input: RenameFilesInput!) { result: renameFiles(input: $input) {
-    __typename ... on ChosenFiles { files bytes requests } ... on Failure { message } } }`;
-  return (await askData<{ result: { message?: string } }>(app, query, { input: { from, to, ...more } })).result;
-}
+const AFFECTED = 'affected { __typename files bytes requests }';
+const rename = (from: string, to: string, more: object = {}) =>
+  mutate<{ message?: string }>(app, 'renameFiles', { from, to, ...more }, AFFECTED);
 
 async function list(match: string, more = ''): Promise<string[]> {
   const query = `query ($match: String) { tapeFiles(match: $match ${more}) { edges { node { path } } } }`;
@@ -42,7 +41,7 @@ test('a renamed file stays in its requests, with the same charge and whatever ru
   await setPathRule(app.ctx, { prefix: '/uno', action: 'REQUEST', kind: 'USER', name: 'nobody-else' });
   const id = await makeRequest(app, { quota: 'ann', files: ['/one/a', '/one/b'] });
   const used = await readUsed(app, 'ann');
-  const renamed = { __typename: 'ChosenFiles', files: 1, bytes: '1000', requests: 1 };
+  const renamed = { __typename: 'AffectedFiles', files: 1, bytes: '1000', requests: 1 };
   expect(await rename('/one/a', '/uno/ä', { dryRun: true })).toEqual(renamed);
   expect(await pathsOf(id)).toEqual(['/one/a', '/one/b']);
   expect(await rename('/one/a', '/uno/ä')).toEqual(renamed);
@@ -97,7 +96,7 @@ test('requests that wait for the new path, or whose pattern matches it, get the 
 test('a released file does not join its request again under its new path', async () => {
   await add('/four/a', '/four/b');
   const id = await makeRequest(app, { quota: 'ann', patterns: '/four/' });
-  await askData(app, `mutation { releaseFiles(input: { id: ${id}, paths: ["/four/a"] }) { __typename } }`);
+  await release(app, { requestId: id, paths: ['/four/a'] });
   expect(await rename('/four/a', '/four/c')).toMatchObject({ files: 1 });
   const { files, unresolved } = await viewRequest(app, id);
   expect(files.map(({ path, state }) => [path, state])).toEqual([
@@ -136,7 +135,7 @@ test('a path that waited for quota is unknown after its request is revived, if i
   expect(await unresolvedOf(id)).toEqual([{ path: '/room/b', reason: 'QUOTA_FULL' }]);
   await cancel(app, id);
   await rename('/room/b', '/raum/b');
-  await update(app, { id, retention: '2099-01-01T00:00:00Z' });
+  await update(app, { requestId: id, retention: '2099-01-01T00:00:00Z' });
   expect(await unresolvedOf(id)).toEqual([{ path: '/room/b', reason: 'UNKNOWN' }]);
   await cancel(app, id);
 });

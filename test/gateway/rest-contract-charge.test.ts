@@ -122,8 +122,8 @@ test('R140 a released file or path is not in the files of its request, and not c
   await addSizes({ '/r/a': 1n, '/r/b': 10n, '/r/c': 100n });
   const listed = await makeRequest(app, { quota: 'alice', files: ['/r/x', '/r/c', '/r/b', '/r/a', '/r/y'] });
   const matched = await makeRequest(app, { quota: 'alice', patterns: '/r/' });
-  await release(app, { id: listed, paths: ['/r/b', '/r/x'] });
-  await release(app, { id: matched, match: 'c' });
+  await release(app, { requestId: listed, paths: ['/r/b', '/r/x'] });
+  await release(app, { requestId: matched, match: 'c' });
   expect((await readRequest(app, listed)).files).toEqual(['/r/c', '/r/a', '/r/y']);
   expect((await readRequest(app, matched)).files).toEqual(['/r/a', '/r/b']);
   expect(await readUsed(app, 'alice')).toBe(101 + 11);

@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from 'vitest';
 import { addFiles, addQuota } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
+import { create, update } from '../support/mutations.js';
 import { makeRequest, post, put } from '../support/rest.js';
 import { dumpTables, keepTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';
@@ -45,7 +45,7 @@ const CONTRACT_NAMES: Record<string, string> = {
 
 type Fields = Record<string, unknown>;
 
-async function throughRest({ id, ...fields }: Fields): Promise<Outcome> {
+async function throughRest({ requestId: id, ...fields }: Fields): Promise<Outcome> {
   const body = Object.fromEntries(Object.entries(fields).map(([name, value]) => [CONTRACT_NAMES[name] ?? name, value]));
   const answer = id === undefined ? await post(app, body) : await put(app, id as number, body);
   const [object] = answer.body as [{ req_id: number; error: string }];
@@ -64,18 +64,14 @@ const STATUSES: Record<string, string> = {
 };
 
 async function throughGraphql(input: Fields): Promise<Outcome> {
-  const [field, type] =
-    'id' in input ? ['updateRequest', 'UpdateRequestInput'] : ['createRequest', 'CreateRequestInput'];
-  const query = `mutation ($input: ${type}!) {
-    result: ${field}(input: $input) { __typename ... on Request { requestId } ... on Failure { message } } }`;
-  type Result = { __typename: string; requestId: number; message: string };
-  const { result } = await askData<{ result: Result }>({ url: app.url }, query, { input });
-  if (result.__typename === 'Request') return { id: result.requestId };
+  const change = 'requestId' in input ? update : create;
+  const { __typename, requestId, message: given = '' } = await change({ url: app.url }, input);
+  if (__typename === 'Request') return { id: requestId };
   const message = Object.entries(CONTRACT_NAMES).reduce(
     (words, [name, contractName]) => words.replace(new RegExp(`^${name} `), `${contractName} `),
-    result.message,
+    given,
   );
-  return { kind: String(STATUSES[result.__typename]), message };
+  return { kind: String(STATUSES[__typename]), message };
 }
 
 beforeEach(arrange);
@@ -87,7 +83,7 @@ const NULLS = { retention: null, label: null, files: null, ...NO_ADDRESSES };
 const LATER = '2026-12-24T01:02:03.04';
 
 /**
- * Inputs that create a request or, with an id, update a request, and the expected id or status. support/bad-writes.ts
+ * Inputs that create a request or, with a `requestId`, update a request, and the expected id or status. support/bad-writes.ts
  * contains bad values of single fields.
  */
 const cases: [name: string, input: Fields, expected: number | string][] = [
@@ -105,16 +101,16 @@ const cases: [name: string, input: Fields, expected: number | string][] = [
   ['an unknown user', { quota: 'nobody', pattern: '/a/' }, '403'],
   ['more than the quota', { quota: 'bob', pattern: '/a/' }, '403'],
   ['a bad label', { quota: 'alice', pattern: 'a', label: 'a\nb' }, '400'],
-  ['an update of nothing', { id: 1, quota: 'alice' }, 1],
-  ['an update with nulls', { id: 1, quota: 'alice', label: null, retention: null }, 1],
-  ['an update of label and retention', { id: 1, quota: 'alice', label: 'new', retention: LATER }, 1],
-  ['an update of the addresses', { id: 1, quota: 'alice', ...OWN_ADDRESSES, notifyOnLastFile: null }, 1],
-  ['an address whose email is due', { id: 1, quota: 'alice', notifyOnFirstFile: 'now@example.org' }, 1],
-  ['an update that ends', { id: 1, quota: 'alice', retention: '2026-11-21T12:00:00.5' }, 1],
-  ['an update that revives', { id: 2, quota: 'alice', retention: '2027-01-01' }, 2],
-  ['an update of an ended request', { id: 2, quota: 'alice', label: 'late' }, 2],
-  ['an update of no request', { id: 9, quota: 'alice' }, '404'],
-  ['an update by another', { id: 1, quota: 'bob' }, '403'],
+  ['an update of nothing', { requestId: 1, quota: 'alice' }, 1],
+  ['an update with nulls', { requestId: 1, quota: 'alice', label: null, retention: null }, 1],
+  ['an update of label and retention', { requestId: 1, quota: 'alice', label: 'new', retention: LATER }, 1],
+  ['an update of the addresses', { requestId: 1, quota: 'alice', ...OWN_ADDRESSES, notifyOnLastFile: null }, 1],
+  ['an address whose email is due', { requestId: 1, quota: 'alice', notifyOnFirstFile: 'now@example.org' }, 1],
+  ['an update that ends', { requestId: 1, quota: 'alice', retention: '2026-11-21T12:00:00.5' }, 1],
+  ['an update that revives', { requestId: 2, quota: 'alice', retention: '2027-01-01' }, 2],
+  ['an update of an ended request', { requestId: 2, quota: 'alice', label: 'late' }, 2],
+  ['an update of no request', { requestId: 9, quota: 'alice' }, '404'],
+  ['an update by another', { requestId: 1, quota: 'bob' }, '403'],
 ];
 
 test.each(cases)(

@@ -128,5 +128,5 @@ test.each(answered)('the operation %s of the start page succeeds on the demo arc
   const body = { query: START_QUERY, operationName };
   const answer = await send(app, '/graphql', { body, headers: { 'Content-Type': 'application/json' } });
   expect(answer.body).toEqual({ data: expect.anything() });
-  expect(answer.text).not.toMatch(/"__typename":"(InvalidInput|UnknownUser|Forbidden|QuotaExceeded)"/);
+  expect(answer.text).not.toContain('"errors":[{');
 });

@@ -33,8 +33,10 @@ test('the number of paths and the length of a pattern are limited', async () => 
   for (const given of [files, ['no path', ...files.slice(1)]]) {
     const input = { quota: 'alice', files: given };
     expect(await create(app, input)).toMatchObject({ field: 'files', message: `files ${many}` });
-    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { ... on Failure { message } } }`;
-    expect(await askData(app, estimate, { input })).toEqual({ result: { message: `files ${many}` } });
+    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { estimate { files } errors { message } } }`;
+    expect(await askData(app, estimate, { input })).toEqual({
+      result: { estimate: null, errors: [{ message: `files ${many}` }] },
+    });
   }
   expect(await create(app, { quota: 'alice', pattern: '/ab' })).toMatchObject({ message: `pattern ${short}` });
   await makeRequest(app, { quota: 'alice', files: [...files.slice(1), '/d'] });
@@ -53,8 +55,10 @@ test('the number of files of a request is limited, with a list and with a patter
   ]) {
     await expectError(post(app, { quota: 'alice', ...contract }), 400, message);
     expect(await create(app, { quota: 'alice', ...input, maxFiles: 10 })).toMatchObject({ field: 'files', message });
-    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { ... on Failure { message } } }`;
-    expect(await askData(app, estimate, { input: { quota: 'alice', ...input } })).toEqual({ result: { message } });
+    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { estimate { files } errors { message } } }`;
+    expect(await askData(app, estimate, { input: { quota: 'alice', ...input } })).toEqual({
+      result: { estimate: null, errors: [{ message }] },
+    });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);
   // files that appear later join up to the limit; further files are reported as excluded
@@ -74,9 +78,12 @@ test('the number of files of a request is limited, with a list and with a patter
   // a live request beyond a lowered limit stays live, but cannot be revived
   app.ctx.config.limits.requestFiles = 2;
   await joinUnresolved(app.ctx);
-  expect(await update(app, { id, label: 'mine' })).toMatchObject({ __typename: 'Request', filesTotal: 3 });
+  expect(await update(app, { requestId: id, label: 'mine' })).toMatchObject({ __typename: 'Request', filesTotal: 3 });
   await cancel(app, id);
-  expect(await update(app, { id, retention: '2999-01-01T00:00:00' })).toMatchObject({ field: 'files', message });
+  expect(await update(app, { requestId: id, retention: '2999-01-01T00:00:00' })).toMatchObject({
+    field: 'files',
+    message,
+  });
 });
 
 test.each([
@@ -98,7 +105,7 @@ test.each([
     const message = `notifyOnLastFile ${says(address)}`;
     const input = { quota: 'alice', pattern: '/a/', notifyOnLastFile: address };
     expect(await create(app, input)).toMatchObject({ message });
-    expect(await update(app, { id, notifyOnLastFile: address })).toMatchObject({ message });
+    expect(await update(app, { requestId: id, notifyOnLastFile: address })).toMatchObject({ message });
   }
   for (const address of allowed) {
     expect((await put(app, id, { quota: 'alice', notify_on_last_file: address })).status).toBe(200);

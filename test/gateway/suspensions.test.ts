@@ -6,6 +6,8 @@ import { chargeDriveTime } from '../../src/domain/quotas/shares.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
+import { cancel } from '../support/mutations.js';
+import { mutate } from '../support/payloads.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';
@@ -86,14 +88,12 @@ test('a resource in service cannot be resumed', async () => {
   expect(await resume(app, 'VOLUME', 'V1')).toEqual(notFound('volume "V1" is not suspended'));
 });
 
-const SET_PRIORITY = `mutation ($id: Int!, $priority: Int!) { setPriority(id: $id, priority: $priority) {
-  __typename ... on Request { requestId priority } ... on Failure { message code } } }`;
-
 test('a request has a priority from -1000 to 1000, by default 0', async () => {
   const id = await makeRequest(app, { quota: 'zoë', files: ['/s/1'] });
   const read = () => askData(app, `{ request(id: ${id}) { priority } }`);
-  const set = async (priority: number, of = id) =>
-    (await askData<{ setPriority: object }>(app, SET_PRIORITY, { id: of, priority })).setPriority;
+  const result = 'request { __typename requestId priority }';
+  const set = (priority: number, requestId = id) =>
+    mutate(app, 'setPriority', { requestId, priority }, result, '__typename message code');
   expect(await read()).toEqual({ request: { priority: 0 } });
   for (const priority of [1000, -1000, 7]) {
     expect(await set(priority)).toEqual({ __typename: 'Request', requestId: id, priority });
@@ -130,7 +130,7 @@ test('attempts are shown for waiting files, and not for an ended request', async
   await addFiles(app.ctx, [{ path: '/t/1', volume: 'T1' }]);
   const ended = await makeRequest(app, { quota: 'zoë', files: ['/t/1'] });
   const live = await makeRequest(app, { quota: 'zoë', files: ['/t/1'] });
-  await askData(app, `mutation { cancelRequest(id: ${ended}) { __typename } }`);
+  await cancel(app, ended);
   const later = '2999-01-02T03:04:05.000006';
   await app.ctx.db.pool.query(
     `UPDATE recall SET attempts = 2, error_class = 'MEDIA', error = 'a scratch', not_before = $1

@@ -313,11 +313,14 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   for (const quota of ['vo', 'lab']) await setMember(app.ctx, { quota, kind: 'USER', name: 'dora', isManager: false });
   const oldest = await stage(dora);
   expect(await used()).toEqual(['1000', '1000', '2000']);
-  const leave = 'mutation { removeMember(input: { quota: "vo", kind: USER, name: "dora" }) { __typename } }';
+  const leave =
+    'mutation { removeMember(input: { quota: "vo", kind: USER, name: "dora" }) { member { name } errors { code } } }';
   const read = async () => (await ask(dora, '{ caller { defaultQuota } }')).data;
   expect(await read()).toEqual({ caller: { defaultQuota: 'vo' } });
-  expect((await ask(dora, leave.replace('dora', 'alice'))).data).toEqual({ removeMember: { __typename: 'Forbidden' } });
-  expect((await ask(dora, leave)).data).toEqual({ removeMember: { __typename: 'QuotaMember' } });
+  expect((await ask(dora, leave.replace('dora', 'alice'))).data).toEqual({
+    removeMember: { member: null, errors: [{ code: 'FORBIDDEN' }] },
+  });
+  expect((await ask(dora, leave)).data).toEqual({ removeMember: { member: { name: 'dora' }, errors: [] } });
   expect(await read()).toEqual({ caller: { defaultQuota: 'lab' } });
   expect(await stage(await clientOf('carol'))).toMatch(
     /^400 .*must name the quota to charge, because "carol" has no quota/,

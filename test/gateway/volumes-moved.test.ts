@@ -7,7 +7,7 @@ import { suspend } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { addLibrary } from '../../src/domain/libraries/changes.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
+import { mutate } from '../support/payloads.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
@@ -18,11 +18,9 @@ const app = useCatalogue({}, async () => {
   await addQuota(app.ctx, 'ann', 10n ** 9n);
 });
 
-async function move(from: string, to: string, more: object = {}): Promise<Told> {
-  const query = `mutation ($input: MoveVolumeInput!) { result: moveVolume(input: $input) {
-    __typename ... on ChosenFiles { files bytes requests } ... on Failure { message } } }`;
-  return (await askData<{ result: Told }>(app, query, { input: { from, to, ...more } })).result;
-}
+const AFFECTED = 'affected { __typename files bytes requests }';
+const move = (from: string, to: string, more: object = {}) =>
+  mutate<Told>(app, 'moveVolume', { from, to, ...more }, AFFECTED);
 
 const placed = (prefix: string) => placesBelow(app, prefix);
 const sql = async (text: string, values: unknown[] = []) => (await app.ctx.db.pool.query(text, values)).rows;
@@ -34,7 +32,7 @@ test('first and second copies move to the same positions of the other volume, an
   const before = await dumpTables(app.ctx);
   expect(await move('A1', 'B1', { dryRun: true })).toMatchObject({ files: 3, bytes: '3000', requests: 0 });
   expect(await dumpTables(app.ctx)).toEqual(before);
-  expect(await move('A1', 'B1')).toMatchObject({ __typename: 'ChosenFiles', files: 3, bytes: '3000', requests: 0 });
+  expect(await move('A1', 'B1')).toMatchObject({ __typename: 'AffectedFiles', files: 3, bytes: '3000', requests: 0 });
   expect(await placed('/one/')).toEqual([
     '/one/both B1:4 A2:9 torn',
     '/one/first B1:3 -',
@@ -131,8 +129,7 @@ test('a volume with more files than a step is moved completely, also after a fai
   // the first and the last file share a position, so they move together
   await addPlaced(app, ...paths.map((path, n) => `${path} M1:${n % (STEP + 3)}`));
   const goOn = await failAt(app, '/many/f100101');
-  const query = `mutation { moveVolume(input: { from: "M1", to: "M2" }) { __typename } }`;
-  await expect(askData(app, query)).rejects.toThrow();
+  await expect(move('M1', 'M2')).rejects.toThrow('Internal error');
   await goOn();
   expect(await countByVolume(app, '/many/')).toEqual({ M1: 3, M2: STEP + 1 });
   expect(await move('M1', 'M2', { dryRun: true })).toMatchObject({ files: 3, bytes: '3000' });

@@ -9,6 +9,8 @@ import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
 import { send } from '../support/http.js';
 import { waitForBlocked } from '../support/locks.js';
+import { retry } from '../support/mutations.js';
+import { mutate } from '../support/payloads.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
@@ -25,17 +27,11 @@ async function findFaults(repair = false): Promise<object[]> {
   return faults;
 }
 
-async function retire(name: string, more: object = {}): Promise<Told> {
-  const query = `mutation ($input: RetireVolumeInput!) { result: retireVolume(input: $input) {
-    __typename ... on RetiredVolume { files bytes elsewhere withdrawn requests } ... on Failure { message } } }`;
-  return (await askData<{ result: Told }>(app, query, { input: { name, ...more } })).result;
-}
+const RETIRED = 'retired { __typename files bytes elsewhere withdrawn requests }';
+const retire = (name: string, more: object = {}) => mutate<Told>(app, 'retireVolume', { name, ...more }, RETIRED);
 
-async function reinstate(name: string): Promise<object> {
-  const query = `mutation ($name: String!) { result: reinstateVolume(name: $name) {
-    __typename ... on Volume { name retiredAt retiredReason } ... on Failure { message } } }`;
-  return (await askData<{ result: object }>(app, query, { name })).result;
-}
+const REINSTATED = 'volume { __typename name retiredAt retiredReason }';
+const reinstate = (name: string) => mutate(app, 'reinstateVolume', { name }, REINSTATED);
 
 const placed = (prefix: string) => placesBelow(app, prefix);
 const sql = async (text: string, values: unknown[] = []) => (await app.ctx.db.pool.query(text, values)).rows;
@@ -112,7 +108,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
   // a restored file has no position until an import provides a position
   await reinstateFiles(app.ctx, { path: '/two/a' });
   await addFiles(app.ctx, [{ path: '/two/a', volume: 'B2', position: 50n }]);
-  await askData(app, `mutation { retryRequest(input: { id: ${id} }) { __typename } }`);
+  await retry(app, { requestId: id });
   expect(await recallsBelow('/two/')).toMatchObject([{ path: '/two/a', volume: 'B2' }, { path: '/two/safe' }]);
 });
 
@@ -202,8 +198,7 @@ test('a volume with more files than a step is retired completely, also after a f
   await addQuota(app.ctx, 'eve', 10n ** 9n);
   const id = await makeRequest(app, { quota: 'eve', patterns: '/many/' });
   const goOn = await failAt(app, '/many/f100101');
-  const query = 'mutation { retireVolume(input: { name: "M1", withdraw: true, reason: "first" }) { __typename } }';
-  await expect(askData(app, query)).rejects.toThrow();
+  await expect(retire('M1', { withdraw: true, reason: 'first' })).rejects.toThrow('Internal error');
   await goOn();
   expect(await countByVolume(app, '/many/')).toEqual({ M1: 3, M2: STEP });
   expect((await readVolume('M1')).retiredReason).toBe('first');

@@ -39,7 +39,8 @@ const settle = () => send({ url: app.url }, '/health/live');
 const byRest = (path: string, signal: AbortSignal) =>
   send({ url: app.url }, '/tape_control/api/v1/requests', { body: [{ quota: 'alice', files: [path] }], signal });
 
-const MAKE = 'mutation ($path: String!) { createRequest(input: { quota: "alice", files: [$path] }) { __typename } }';
+const MAKE =
+  'mutation ($path: String!) { createRequest(input: { quota: "alice", files: [$path] }) { errors { message } } }';
 const byGraphql = (path: string, signal: AbortSignal) =>
   sendGraphql({ url: app.url }, { query: MAKE, variables: { path } }, { signal });
 
@@ -117,35 +118,38 @@ test('many requests that are made or revived during an import leave connections 
   expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(Array(13).fill(200));
 });
 
+/** @param result the field of the payload with the result */
+const mutationOf = (field: string, result: string) =>
+  `mutation { payload: ${field} { ${result} { __typename } errors { message } } }`;
+
+/** Response to a mutation that succeeds. */
+const done = (result: string) => ({ data: { payload: { [result]: { __typename: expect.any(String) }, errors: [] } } });
+
 /** Mutations of a request of alice, or of her quota. */
-const changes: [name: string, mutation: (id: number) => string, type: string][] = [
-  ['updateRequest', (id) => `updateRequest(input: { id: ${id}, label: "other" })`, 'Request'],
-  ['releaseFiles', (id) => `releaseFiles(input: { id: ${id}, match: "/" })`, 'Request'],
-  ['retryRequest', (id) => `retryRequest(input: { id: ${id} })`, 'Request'],
-  ['setPriority', (id) => `setPriority(id: ${id}, priority: 7)`, 'Request'],
-  ['setQuota', () => 'setQuota(input: { user: "alice", size: 1000 })', 'Quota'],
-  [
-    'setMember',
-    (id) => `setMember(input: { quota: "alice", kind: USER, name: "m${id}", isManager: true })`,
-    'QuotaMember',
-  ],
-  ['cancelRequest', (id) => `cancelRequest(id: ${id})`, 'Request'],
+const changes: [name: string, mutation: (id: number) => string, result: string][] = [
+  ['updateRequest', (id) => `updateRequest(input: { requestId: ${id}, label: "other" })`, 'request'],
+  ['releaseFiles', (id) => `releaseFiles(input: { requestId: ${id}, match: "/" })`, 'request'],
+  ['retryRequest', (id) => `retryRequest(input: { requestId: ${id} })`, 'request'],
+  ['setPriority', (id) => `setPriority(input: { requestId: ${id}, priority: 7 })`, 'request'],
+  ['setQuota', () => 'setQuota(input: { user: "alice", size: 1000 })', 'quota'],
+  ['setMember', (id) => `setMember(input: { quota: "alice", kind: USER, name: "m${id}", isManager: true })`, 'member'],
+  ['cancelRequest', (id) => `cancelRequest(input: { requestId: ${id} })`, 'request'],
 ];
 
 test('many changes of locked rows do not delay readers', async () => {
   await start({}, { poolSize: 15 }); // five connections serve calls that wait for rows, and three serve setMember
   const make = (n: number) => makeRequest(app, { quota: 'alice', files: [`/${n}`] });
   const ids = await Promise.all(Array.from({ length: 8 }, (_, n) => make(n)));
-  for (const [name, mutation, type] of changes) {
+  for (const [name, mutation, result] of changes) {
     const asked = await whileLocked(app, 'SELECT FROM request r, quota q FOR UPDATE', async (waiters) => {
-      const all = Promise.all(ids.map((id) => ask(app, `mutation { result: ${mutation(id)} { __typename } }`)));
+      const all = Promise.all(ids.map((id) => ask(app, mutationOf(mutation(id), result))));
       await waiters(2);
       for (const path of ['/requests', '/quota/alice', `/requests/${ids[0]}`])
         expect([name, (await get(app, path)).status]).toEqual([name, 200]);
       expect([name, app.ctx.db.pool.waitingCount]).toEqual([name, 0]);
       return { all };
     });
-    expect([name, await asked.all]).toEqual([name, ids.map(() => ({ data: { result: { __typename: type } } }))]);
+    expect([name, await asked.all]).toEqual([name, ids.map(() => done(result))]);
   }
 });
 
@@ -154,18 +158,18 @@ const RULE = 'prefix: "/closed", action: REQUEST, kind: EVERYBODY';
 const MEMBER = 'quota: "alice", kind: USER, name: "bob"';
 
 /** Mutations that do not wait for locks of users' calls. */
-const unblocked: [mutation: string, type: string][] = [
-  [`suspend(input: { ${LIBRARY}, mode: IMMEDIATE, reason: "fire" })`, 'Suspension'],
-  [`resume(input: { ${LIBRARY} })`, 'Suspension'],
-  ['suspend(input: { kind: USER, name: "alice", mode: IMMEDIATE })', 'Suspension'],
-  ['suspend(input: { kind: VOLUME, name: "V1", mode: IMMEDIATE })', 'Suspension'],
-  ['suspend(input: { kind: DISK, name: "/mnt/a", mode: IMMEDIATE })', 'Suspension'],
-  [`setPathRule(input: { ${RULE} })`, 'PathRule'],
-  [`removePathRule(input: { ${RULE} })`, 'PathRule'],
-  [`setMember(input: { ${MEMBER}, isManager: true })`, 'QuotaMember'],
-  [`removeMember(input: { ${MEMBER} })`, 'QuotaMember'],
-  ['resizeDisk(input: { mountpoint: "/mnt/a", size: 2 })', 'RestoreDisk'],
-  ['removeDisk(mountpoint: "/mnt/a")', 'RemovedDisk'],
+const unblocked: [mutation: string, result: string][] = [
+  [`suspend(input: { ${LIBRARY}, mode: IMMEDIATE, reason: "fire" })`, 'suspension'],
+  [`resume(input: { ${LIBRARY} })`, 'suspension'],
+  ['suspend(input: { kind: USER, name: "alice", mode: IMMEDIATE })', 'suspension'],
+  ['suspend(input: { kind: VOLUME, name: "V1", mode: IMMEDIATE })', 'suspension'],
+  ['suspend(input: { kind: DISK, name: "/mnt/a", mode: IMMEDIATE })', 'suspension'],
+  [`setPathRule(input: { ${RULE} })`, 'pathRule'],
+  [`removePathRule(input: { ${RULE} })`, 'pathRule'],
+  [`setMember(input: { ${MEMBER}, isManager: true })`, 'member'],
+  [`removeMember(input: { ${MEMBER} })`, 'member'],
+  ['resizeDisk(input: { mountpoint: "/mnt/a", size: 2 })', 'restoreDisk'],
+  ['removeDisk(input: { mountpoint: "/mnt/a" })', 'removed'],
 ];
 
 test('operators can suspend and change access while all connections for calls that wait for rows are in use', async () => {
@@ -175,14 +179,12 @@ test('operators can suspend and change access while all connections for calls th
   const ids: number[] = [];
   for (const path of ['/1', '/2']) ids.push(await makeRequest(app, { quota: 'alice', files: [path] }));
   const asked = await whileLocked(app, 'SELECT FROM request r, quota q FOR NO KEY UPDATE', async (waiters) => {
-    const both = ids.map((id) => ask(app, `mutation { result: cancelRequest(id: ${id}) { __typename } }`));
+    const cancelled = (id: number) => mutationOf(`cancelRequest(input: { requestId: ${id} })`, 'request');
+    const both = ids.map((id) => ask(app, cancelled(id)));
     await waiters(1);
-    for (const [mutation, type] of unblocked) {
-      const answer = await ask(app, `mutation { result: ${mutation} { __typename } }`);
-      expect(answer).toEqual({ data: { result: { __typename: type } } });
-    }
+    for (const [mutation, result] of unblocked)
+      expect(await ask(app, mutationOf(mutation, result))).toEqual(done(result));
     return { both };
   });
-  const done = { data: { result: { __typename: 'Request' } } };
-  expect(await Promise.all(asked.both)).toEqual([done, done]);
+  expect(await Promise.all(asked.both)).toEqual([done('request'), done('request')]);
 });

@@ -6,6 +6,7 @@ import { addFiles, addPaths, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
 import { send } from '../support/http.js';
 import { cancel, made, retry, update } from '../support/mutations.js';
+import { mutate } from '../support/payloads.js';
 import { viewRequest } from '../support/request-view.js';
 import { get, makeRequest, readUsed } from '../support/rest.js';
 import { CHANGES, type Changes, postOperation, take } from '../support/streams.js';
@@ -13,18 +14,15 @@ import { STEP, useCatalogue } from '../support/use-app.js';
 
 const app = useCatalogue({ config: { access: { auth: new Set(['token', 'open']) } } });
 
-interface Chosen {
+interface Affected {
   __typename: string;
   message?: string;
 }
 
-async function choose(field: 'withdrawFiles' | 'reinstateFiles', input: object): Promise<Chosen> {
-  const query = `mutation ($input: ${field[0]?.toUpperCase()}${field.slice(1)}Input!) { result: ${field}(input: $input) {
-    __typename ... on ChosenFiles { files bytes requests } ... on Failure { message } } }`;
-  return (await askData<{ result: Chosen }>(app, query, { input })).result;
-}
-const withdraw = (path: string, more: object = {}) => choose('withdrawFiles', { path, ...more });
-const reinstate = (path: string, more: object = {}) => choose('reinstateFiles', { path, ...more });
+const change = (field: string, input: object) =>
+  mutate<Affected>(app, field, input, 'affected { __typename files bytes requests }');
+const withdraw = (path: string, more: object = {}) => change('withdrawFiles', { path, ...more });
+const reinstate = (path: string, more: object = {}) => change('reinstateFiles', { path, ...more });
 
 async function list(match: string, more = ''): Promise<{ totalCount: number; paths: string[] }> {
   const query = `query ($match: String) { tapeFiles(match: $match ${more}) { totalCount edges { node { path } } } }`;
@@ -95,7 +93,7 @@ test('a directory with more files than a step is withdrawn and restored complete
 test('a withdrawal that matches nothing, or was made already, is refused and changes nothing', async () => {
   await addPaths(app.ctx, '/three/a', '/three/b');
   await withdraw('/three/b');
-  const refused: [Chosen, string][] = [
+  const refused: [Affected, string][] = [
     [
       await withdraw('/three'),
       'there is no file "/three"; it is a directory: to select the files below it, use "/three/"',
@@ -126,12 +124,11 @@ test('a request fails for its withdrawn files with the reason, and continues wit
   );
   expect(rows).toEqual([{ path: '/four/c' }]);
   // a retry fails with the same error until the file is restored to the catalogue
-  const retried = `mutation { retryRequest(input: { id: ${id} }) { __typename } }`;
-  await askData(app, retried);
+  await retry(app, { requestId: id });
   expect((await viewRequest(app, id)).files[0]).toMatchObject(failed(': superseded'));
   await reinstate('/four/a');
   expect((await viewRequest(app, id)).files[0]).toMatchObject(failed(': superseded'));
-  await askData(app, retried);
+  await retry(app, { requestId: id });
   expect((await viewRequest(app, id)).files[0]).toMatchObject(waits);
 });
 
@@ -147,7 +144,7 @@ test('a file that waits for quota stops waiting when it is withdrawn, and joins 
   expect(await unresolvedOf(pattern)).toEqual([]);
   expect(await unresolvedOf(listed)).toEqual([{ path: '/five/b', reason: 'UNKNOWN' }]);
   await addQuota(app.ctx, 'cat', 5000n);
-  await update(app, { id: listed, label: 'looks again' });
+  await update(app, { requestId: listed, label: 'looks again' });
   expect(await unresolvedOf(listed)).toEqual([{ path: '/five/b', reason: 'UNKNOWN' }]);
   await reinstate('/five/b');
   for (const id of [pattern, listed])
@@ -250,15 +247,12 @@ test('a revived request does not wait for quota for a file that was withdrawn me
   expect(await unresolvedOf(id)).toEqual([{ path: '/eleven/late', reason: 'QUOTA_FULL' }]);
   await cancel(app, id);
   await withdraw('/eleven/late');
-  await update(app, { id, retention: '2099-01-01T00:00:00Z' });
+  await update(app, { requestId: id, retention: '2099-01-01T00:00:00Z' });
   expect(await unresolvedOf(id)).toEqual([{ path: '/eleven/late', reason: 'UNKNOWN' }]);
 });
 
-async function purge(path: string, more: object = {}): Promise<{ message?: string }> {
-  const query = `mutation ($input: PurgeFilesInput!) { result: purgeFiles(input: $input) {
-    __typename ... on PurgedFiles { files bytes kept } ... on Failure { message } } }`;
-  return (await askData<{ result: { message?: string } }>(app, query, { input: { path, ...more } })).result;
-}
+const purge = (path: string, more: object = {}) =>
+  mutate<Affected>(app, 'purgeFiles', { path, ...more }, 'purged { __typename files bytes kept }');
 
 const wrong = { reason: 'wrong' };
 
@@ -289,7 +283,7 @@ test('a purged file that is in requests stays in them under a path of its own', 
     [expect.stringMatching(/^\/\.tapegate-purged\/\d+\/purged-nine\/a$/), 'FAILED'],
     ['/purged-nine/b', 'WAITING'],
   ]);
-  await retry(app, { id });
+  await retry(app, { requestId: id });
   expect((await viewRequest(app, id)).files[0]).toMatchObject({
     state: 'FAILED',
     error: 'withdrawn from the archive: wrong',
@@ -351,7 +345,7 @@ test('after its request is revived, a purged file is failed and not on disk', as
   await cancel(app, id);
   await withdraw('/gone/', wrong);
   await purge('/gone/');
-  await update(app, { id, retention: '2099-01-01T00:00:00Z' });
+  await update(app, { requestId: id, retention: '2099-01-01T00:00:00Z' });
   const longPath = expect.stringMatching(/^\/\.tapegate-purged\/\d+\/gone\/long\/long\//);
   expect((await viewRequest(app, id)).files).toMatchObject([
     failed(': wrong'),

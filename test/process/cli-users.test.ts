@@ -288,7 +288,7 @@ test('release releases files of a request by path, by lists and by a part of the
   );
   await run('cancel', id);
   expect(await run('release', id, '--match', 'let-go')).toEqual(
-    refused(2, `id must identify a live request: request ${id} has ended, and its files are already released`),
+    refused(2, `<id> must identify a live request: request ${id} has ended, and its files are already released`),
   );
   const [waiting] = parseLines(await run('request', '--quota', 'ann', '--file', '/let-go/x', '/let-go/y', '--json'));
   expect((await run('release', String(waiting.requestId), '--file', '/let-go/x')).stdout).toBe(

@@ -199,7 +199,7 @@ for await (const step of tapes.follow(id)) {
 }
 tell('ended', last?.state);
 tell('paths', (await all(tapes.restoredPaths(id))).sort());
-tell('update', (await tapes.extend(id, '2099-01-01T00:00:00Z'), await tapes.update({ id, label: 'changed' })).label);
+tell('update', (await tapes.extend(id, '2099-01-01T00:00:00Z'), await tapes.update({ requestId: id, label: 'changed' })).label);
 const now = await tapes.request(id);
 tell('request', now?.label, now?.retention.slice(0, 4), now?.bytesOnDisk);
 tell('request_files', (await all(tapes.requestFiles(id))).map((each) => [each.state, each.size]).sort());

@@ -87,8 +87,8 @@ test('one example in each language resumes after a break', () => {
 });
 
 const suspendLibrary =
-  'mutation { suspend(input: { kind: LIBRARY, name: "directory", mode: DRAINING }) { __typename } }';
-const resumeLibrary = 'mutation { resume(input: { kind: LIBRARY, name: "directory" }) { __typename } }';
+  'mutation { suspend(input: { kind: LIBRARY, name: "directory", mode: DRAINING }) { errors { message } } }';
+const resumeLibrary = 'mutation { resume(input: { kind: LIBRARY, name: "directory" }) { errors { message } } }';
 
 const resumes = ({ language, text }: Example) => language === 'html' || /\bafter = /.test(text);
 

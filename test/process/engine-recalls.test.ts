@@ -105,7 +105,7 @@ test('requests of higher priority are read first, and those of lower priority la
     ids.push(await requestAs(`user-${n}`, { files: [`/prio/${n}`] }));
   }
   const set = (id: number | undefined, priority: number) =>
-    askData(app, `mutation { setPriority(id: ${id}, priority: ${priority}) { __typename } }`);
+    askData(app, `mutation { setPriority(input: { requestId: ${id}, priority: ${priority} }) { errors { message } } }`);
   await set(ids[0], -5);
   await set(ids[3], 5);
   goOn();

@@ -58,11 +58,10 @@ test('a request whose sizes add up beyond 64 bits is rejected with the figures',
     const message = describeFullQuota({ user: 'greedy', size: MAX, used: BigInt(String(used)), requested });
     expect({ status, body }).toEqual({ status: 403, body: errorBody(message) });
   }
-  const query =
-    'query ($input: CreateRequestInput!) { estimateRequest(input: $input) { ... on Estimate { bytes hasRoom } } }';
+  const query = 'query ($input: CreateRequestInput!) { estimateRequest(input: $input) { estimate { bytes hasRoom } } }';
   const input = { quota: 'greedy', pattern: '/sum/' };
   expect(await askData(app, query, { input })).toEqual({
-    estimateRequest: { bytes: String(3n * MAX), hasRoom: false },
+    estimateRequest: { estimate: { bytes: String(3n * MAX), hasRoom: false } },
   });
 });
 

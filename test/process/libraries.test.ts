@@ -13,6 +13,7 @@ import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { addSecret, LIBRARY_ENV } from '../support/library-dir.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
+import { mutate } from '../support/payloads.js';
 import { runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -50,13 +51,17 @@ afterAll(async () => {
   rmSync(home, { recursive: true, force: true });
 });
 
-const ADD = `mutation ($input: AddLibraryInput!) { result: addLibrary(input: $input) {
-  __typename ... on Library { name kind contract settings drives depthFiles depthBytes volumes suspension { mode } } ... on Failure { message }
-} }`;
+const FIELDS = '__typename name kind settings drives depthFiles depthBytes';
 
-const addLibrary = async (input: { name: string; kind: string; settings: object; drives?: number }) =>
-  (await askData<{ result: object }>(app, ADD, { input: { ...input, settings: JSON.stringify(input.settings) } }))
-    .result;
+/** Adds or changes a library. @returns the library, or the error */
+function change(field: 'addLibrary' | 'setLibrary', input: { settings?: object }, fields = FIELDS): Promise<object> {
+  const { settings, ...rest } = input;
+  const given = { ...rest, ...(settings !== undefined && { settings: JSON.stringify(settings) }) };
+  return mutate(app, field, given, `library { ${fields} }`);
+}
+
+const addLibrary = (input: { name: string; kind: string; settings: object; drives?: number }) =>
+  change('addLibrary', input, `${FIELDS} contract volumes suspension { mode }`);
 
 async function add(name: string, drives?: number): Promise<object> {
   mkdirSync(directoryOf(name));
@@ -264,19 +269,14 @@ test('a volume shows its library, and an import that names another library is re
   ]);
 });
 
-const REMOVE = `mutation ($name: String!) { result: removeLibrary(name: $name) {
-  __typename ... on RemovedLibrary { name drives volumes } ... on Failure { message }
-} }`;
+const remove = (name: string) => mutate(app, 'removeLibrary', { name }, 'removed { __typename name drives volumes }');
 
 test('a library with files is not removed, and one without is removed with its drives and empty volumes', async () => {
-  const refused = await askData(app, REMOVE, { name: 'east' });
-  expect(refused).toMatchObject({
-    result: {
-      __typename: 'InUse',
-      message: expect.stringMatching(
-        /^library "east" contains \d+ files \(\d+ bytes in total\) on \d+ volumes, and has 0 recalls: /,
-      ),
-    },
+  expect(await remove('east')).toMatchObject({
+    __typename: 'InUse',
+    message: expect.stringMatching(
+      /^library "east" contains \d+ files \(\d+ bytes in total\) on \d+ volumes, and has 0 recalls: /,
+    ),
   });
   expect(await add('spare', 3)).toMatchObject({ __typename: 'Library', name: 'spare', drives: 3, volumes: 0 });
   await waitForDrives('spare', 3);
@@ -284,22 +284,12 @@ test('a library with files is not removed, and one without is removed with its d
     `INSERT INTO volume (name, library_id) SELECT 'EMPTY', id FROM library WHERE name = 'spare'`,
   );
   await suspend(app, { kind: 'LIBRARY', name: 'spare', mode: 'DRAINING' });
-  expect(await askData(app, REMOVE, { name: 'spare' })).toEqual({
-    result: { __typename: 'RemovedLibrary', name: 'spare', drives: 3, volumes: 1 },
-  });
+  expect(await remove('spare')).toEqual({ __typename: 'RemovedLibrary', name: 'spare', drives: 3, volumes: 1 });
   expect([await readDrives('spare'), await readSuspensions(app)]).toEqual([[], []]);
   await waitForState(app, await ask(await fill('east')), 'COMPLETED');
 });
 
-const SET = `mutation ($input: SetLibraryInput!) { result: setLibrary(input: $input) {
-  __typename ... on Library { name kind settings drives depthFiles depthBytes } ... on Failure { message }
-} }`;
-
-async function set(input: { name: string } & Record<string, unknown>): Promise<object> {
-  const { settings, ...rest } = input;
-  const given = { ...rest, ...(settings !== undefined && { settings: JSON.stringify(settings) }) };
-  return (await askData<{ result: object }>(app, SET, { input: given })).result;
-}
+const set = (input: { name: string; settings?: object } & Record<string, unknown>) => change('setLibrary', input);
 
 test('a library is read at the place, and by as many drives, as its changed settings say', async () => {
   const directory = path.join(home, 'new');

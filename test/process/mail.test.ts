@@ -206,11 +206,11 @@ test('a release that completes a request sends the last email, and a later relea
   const id = await request('freed', { patterns: '/freed/' });
   await waitForView(app, id, 'to have the first file', (view) => view.filesOnDisk === 1);
   expect(subjectsTo('freed@last.example')).toEqual([]);
-  await release(app, { id, match: 'freed/b' });
+  await release(app, { requestId: id, match: 'freed/b' });
   gate.open();
   const last = await server.waitForMail('freed@last.example', 'Restored: /freed/');
   expect(last.body).toContain('\n  on disk:  1 file, 1.00 kB\n  released: 1 file, as you requested\n');
-  await release(app, { id, match: 'freed/a' });
+  await release(app, { requestId: id, match: 'freed/a' });
   await waitUntilSent();
   expect(subjectsTo('freed@last.example')).toHaveLength(1);
 });
@@ -219,7 +219,7 @@ test('a request whose files are all released gets no email until another file jo
   const gate = holdReads(library);
   await addTaped(app.ctx, library, [{ path: '/empty/a', volume: 'EMPTY' }]);
   const id = await request('empty', { patterns: '/empty/' });
-  await release(app, { id, match: '/empty/' });
+  await release(app, { requestId: id, match: '/empty/' });
   expect((await viewRequest(app, id)).state).toBe('COMPLETED');
   await waitUntilSent();
   expect([...subjectsTo('empty@first.example'), ...subjectsTo('empty@last.example')]).toEqual([]);

@@ -63,19 +63,19 @@ test('a released file leaves the disk and gives its charge back once, and the ot
   const whole = await waitForState(app, id, 'COMPLETED');
   expect(await readUsed(app, 'alice')).toBe(123);
 
-  expect(await release(app, { id, paths: ['/leave/b'] })).toMatchObject({
+  expect(await release(app, { requestId: id, paths: ['/leave/b'] })).toMatchObject({
     ...{ state: 'COMPLETED', filesTotal: 2, filesOnDisk: 2, filesReleased: 1, bytesTotal: '103' },
   });
   expect(await readUsed(app, 'alice')).toBe(103);
   await waitUntilUsed(103n);
   expect([readRestored(app, '/leave/b'), await readStage(app, '/leave/b')]).toEqual([undefined, 'T']);
 
-  await release(app, { id, paths: ['/leave/a', '/leave/b'] });
+  await release(app, { requestId: id, paths: ['/leave/a', '/leave/b'] });
   await waitUntilUsed(3n);
   await waitUntilCleared();
   const before = await dump();
   for (const choice of [{ paths: ['/leave/a', '/leave/a'] }, { match: 'leave/a' }]) {
-    expect(await release(app, { id, ...choice })).toMatchObject({ filesReleased: 2, filesTotal: 1 });
+    expect(await release(app, { requestId: id, ...choice })).toMatchObject({ filesReleased: 2, filesTotal: 1 });
   }
   expect(await dump()).toEqual(before);
 
@@ -91,7 +91,7 @@ test('a released file leaves the disk and gives its charge back once, and the ot
 
 /** How a file leaves its request, and the state of the request afterwards. */
 const ways: [way: string, leave: (id: number, path: string) => Promise<unknown>, state: string][] = [
-  ['is released', (id, path) => release(app, { id, paths: [path] }), 'COMPLETED'],
+  ['is released', (id, path) => release(app, { requestId: id, paths: [path] }), 'COMPLETED'],
   ['leaves with a cancelled request', (id) => cancel(app, id), 'CANCELLED'],
 ];
 
@@ -195,13 +195,19 @@ test('the state of a request follows from the files that are left in it', async 
   const id = await made(app, { quota: 'alice', pattern: '/rest/' });
   const begun = await waitForView(app, id, 'to have what it can', (v) => v.filesOnDisk + v.filesFailed === 2);
   expect(begun).toMatchObject({ state: 'RESTORING', lastFilesOnDisk: null, tapestoreRequestEnd: null });
-  expect(await release(app, { id, paths: ['/rest/slow'] })).toMatchObject({ state: 'PARTIAL', filesTotal: 2 });
+  expect(await release(app, { requestId: id, paths: ['/rest/slow'] })).toMatchObject({
+    state: 'PARTIAL',
+    filesTotal: 2,
+  });
   const partial = await viewRequest(app, id);
   expect([partial.lastFilesOnDisk, partial.tapestoreRequestEnd]).not.toContain(null);
-  expect(await release(app, { id, paths: ['/rest/bad'] })).toMatchObject({ state: 'COMPLETED', filesTotal: 1 });
+  expect(await release(app, { requestId: id, paths: ['/rest/bad'] })).toMatchObject({
+    state: 'COMPLETED',
+    filesTotal: 1,
+  });
   const { files } = await viewRequest(app, id);
   expect(files[0]).toMatchObject({ path: '/rest/bad', state: 'RELEASED', errorClass: null, error: null });
-  expect(await release(app, { id, match: '/rest/' })).toMatchObject({ state: 'COMPLETED', filesTotal: 0 });
+  expect(await release(app, { requestId: id, match: '/rest/' })).toMatchObject({ state: 'COMPLETED', filesTotal: 0 });
   expect((await viewRequest(app, id)).lastFilesOnDisk).toBe(partial.lastFilesOnDisk);
   gate.open();
   await end(id);
@@ -234,19 +240,19 @@ test('a release of files that the request does not contain, or of an ended reque
     [{}, 'match', 'match or paths must be given'],
     [{ match: '', paths: [] }, 'match', 'match or paths must be given'],
     [
-      { id: ended, paths: ['/own/a'] },
-      'id',
-      `id must identify a live request: request ${ended} has ended, and its files are already released`,
+      { requestId: ended, paths: ['/own/a'] },
+      'requestId',
+      `requestId must identify a live request: request ${ended} has ended, and its files are already released`,
     ],
   ];
   const before = await dump();
   for (const [input, field, message] of cases) {
-    expect(await release(app, { id, ...input })).toEqual({ __typename: 'InvalidInput', field, message });
+    expect(await release(app, { requestId: id, ...input })).toEqual({ __typename: 'InvalidInput', field, message });
   }
   const missing = { __typename: 'NotFound', message: 'there is no request 999999, or you are not allowed to see it' };
-  expect(await release(app, { id: 999_999, match: 'a' })).toEqual(missing);
+  expect(await release(app, { requestId: 999_999, match: 'a' })).toEqual(missing);
   expect(await dump()).toEqual(before);
-  await update(app, { id: ended, retention: '2999-01-01T00:00:00' });
+  await update(app, { requestId: ended, retention: '2999-01-01T00:00:00' });
   expect(await states(ended)).toEqual(['/own/a ON_DISK']);
   await end(id, ended);
 });
@@ -259,8 +265,11 @@ test('a released file does not join its request again: by its pattern, an import
   await tape('/never/c');
   expect((await viewRequest(app, id)).unresolved).toEqual([{ path: '/never/c', reason: 'QUOTA_FULL' }]);
 
-  expect(await release(app, { id, paths: ['/never/c'] })).toMatchObject({ filesRefused: 0, filesReleased: 1 });
-  await release(app, { id, paths: ['/never/a'] });
+  expect(await release(app, { requestId: id, paths: ['/never/c'] })).toMatchObject({
+    filesRefused: 0,
+    filesReleased: 1,
+  });
+  await release(app, { requestId: id, paths: ['/never/a'] });
   expect(await readUsed(app, 'carol')).toBe(1000);
   await joinUnresolved(app.ctx);
   await addFiles(
@@ -282,7 +291,7 @@ test('subscribers to a request get an event for a release, and none for later st
   await tape('/told/a', '/told/b');
   const id = await made(app, { quota: 'alice', pattern: '/told/' });
   await waitForState(app, id, 'COMPLETED');
-  await release(app, { id, match: 'told/a' });
+  await release(app, { requestId: id, match: 'told/a' });
   await waitFor('the copy to be gone', async () => (await readMoves(app, '/told/a')).at(-1)?.move === 'RT');
   const told = await query(
     `SELECT state, files_total, files_on_disk, bytes_total::int, bytes_on_disk::int FROM event

@@ -189,7 +189,9 @@ test('concurrent releases of the same files give each charge back once', async (
   );
   const id = await made(app, { quota: 'alice', pattern: '/same/' });
   await Promise.all(
-    names.map((path, n) => release(app, n % 2 === 0 ? { id, match: '/same/1' } : { id, paths: [path, '/same/1'] })),
+    names.map((path, n) =>
+      release(app, n % 2 === 0 ? { requestId: id, match: '/same/1' } : { requestId: id, paths: [path, '/same/1'] }),
+    ),
   );
   // files 1, 10 to 19, and all odd numbers are released
   expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 5, filesOnDisk: 5, bytesTotal: '5000' });
@@ -214,7 +216,10 @@ test.each(['the release', 'the other request'])(
     const file = `/taken/${first.length}`;
     await tape(file);
     const id = await ask(file);
-    const steps = [() => release(app, { id, paths: [file] }), () => made(app, { quota: 'bob', files: [file] })];
+    const steps = [
+      () => release(app, { requestId: id, paths: [file] }),
+      () => made(app, { quota: 'bob', files: [file] }),
+    ];
     if (first !== 'the release') steps.reverse();
     const results = await race('SELECT FROM recall FOR UPDATE', steps);
     expect(await readCharges()).toEqual([0, 1000]);
@@ -232,7 +237,7 @@ test.each(['the release', 'the end of the recall'])(
     const id = await ask(file);
     await withEngine(app, library, async () => {
       await reads.begun();
-      const steps = [() => release(app, { id, paths: [file] }), async (): Promise<unknown> => reads.open()];
+      const steps = [() => release(app, { requestId: id, paths: [file] }), async (): Promise<unknown> => reads.open()];
       if (first !== 'the release') steps.reverse();
       await race(`SELECT FROM request WHERE id = ${id} FOR UPDATE`, steps);
       await waitFor('the file to be on tape', async () => (await readMoves(app, file)).at(-1)?.move.endsWith('T'));
@@ -247,7 +252,7 @@ test('a path that is released while its file is imported does not join', async (
   const id = await ask('/import/a', '/import/b');
   const files = ['/import/a', '/import/b'].map((path) => ({ path, stage: 'ONDISK' as const }));
   await race(`SELECT FROM request WHERE id = ${id} FOR UPDATE`, [
-    () => release(app, { id, paths: ['/import/a'] }),
+    () => release(app, { requestId: id, paths: ['/import/a'] }),
     () => addFiles(app.ctx, files),
   ]);
   expect((await viewRequest(app, id)).files.map(({ path }) => path)).toEqual(['/import/b']);
@@ -256,7 +261,7 @@ test('a path that is released while its file is imported does not join', async (
 
 test('a copy stays if another request takes its released file before the removal', async () => {
   const id = await restore('/stays/a', '/stays/b');
-  await release(app, { id, match: 'stays/a' });
+  await release(app, { requestId: id, match: 'stays/a' });
   const copies = await readCopies(id);
   expect(copies.map((copy) => copy.path)).toEqual(['/stays/a']);
   const other = await made(app, { quota: 'bob', files: ['/stays/a'] });
@@ -268,7 +273,7 @@ test('a copy stays if another request takes its released file before the removal
 
 test('a late check of a copy does not apply to the next copy of its file', async () => {
   const id = await restore('/again/a');
-  await release(app, { id, match: 'again/a' });
+  await release(app, { requestId: id, match: 'again/a' });
   const copies = await readCopies(id);
   expect(await removeCopies()).toBe(1);
   const next = await made(app, { quota: 'bob', files: ['/again/a'] });
@@ -285,11 +290,11 @@ test.each([true, false])(
   async (isMoreReleased) => {
     const names = ['a', 'b'].map((name) => `/more/${isMoreReleased}/${name}`);
     const id = await restore(...names);
-    await release(app, { id, match: '/a' });
+    await release(app, { requestId: id, match: '/a' });
     expect(await findUncleared()).toBe(id);
     await releaseCopies(app.ctx, { unchanged: await readCopies(id), changed: [] });
-    await update(app, { id, label: 'changed meanwhile' });
-    if (isMoreReleased) await release(app, { id, match: '/b' });
+    await update(app, { requestId: id, label: 'changed meanwhile' });
+    if (isMoreReleased) await release(app, { requestId: id, match: '/b' });
     await markCleared(app.ctx, id);
     expect(await findUncleared()).toBe(isMoreReleased ? id : undefined);
     expect(await removeCopies()).toBe(isMoreReleased ? 2 : 1);
@@ -306,7 +311,7 @@ test('a request is looked at again as long as a recall of its released file is n
     await reads.begun();
     // the locked row prevents the recall from ending
     await whileLocked(app, `SELECT FROM tape_file WHERE path = '/back/a' FOR UPDATE`, async () => {
-      await release(app, { id, match: 'back' });
+      await release(app, { requestId: id, match: 'back' });
       await removeCopies();
       expect(await readStage(app, '/back/a')).toBe('A');
       expect(await findUncleared()).toBe(id);
@@ -325,11 +330,11 @@ test('files that are restored, released and requested at the same time leave onl
   await withEngine(app, library, async () => {
     const others = await Promise.all(
       taped.map(async ({ path, size }, n) => {
-        await release(app, { id, paths: [path] });
+        await release(app, { requestId: id, paths: [path] });
         if (n % 3 > 0) return [];
         const other = await made(app, { quota: 'bob', files: [path] });
         if (n % 2 > 0) return [{ other, path, size }];
-        await release(app, { id: other, match: path });
+        await release(app, { requestId: other, match: path });
         return [];
       }),
     );

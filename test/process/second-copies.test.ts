@@ -123,11 +123,11 @@ test('a file that can be read from neither copy fails with both reasons, and a r
       /nothing can be read of B1B.*; its other copy, on volume B1, failed before: .*nothing can be read of B1$/,
     );
     expect([readsOf('B1'), readsOf('B1B')]).toEqual([1, 1]);
-    await retry(app, { id });
+    await retry(app, { requestId: id });
     await waitForState(app, id, 'PARTIAL');
     expect([readsOf('B1'), readsOf('B1B')]).toEqual([2, 2]);
     isMended = true;
-    await retry(app, { id });
+    await retry(app, { requestId: id });
     await waitForState(app, id, 'COMPLETED');
   });
   expect(readRestored(app, twice.path)).toEqual(twice.bytes);
@@ -143,7 +143,7 @@ test('if the second copy has no position, the error of the first is reported, an
     const { files } = await waitForState(app, id, 'PARTIAL');
     expect(files[0]?.error).toContain('nothing can be read of B2');
     isMended = true;
-    await retry(app, { id });
+    await retry(app, { requestId: id });
     await waitForState(app, id, 'COMPLETED');
   });
   expect(readsOf('B2')).toBe(2);
@@ -158,7 +158,7 @@ test('a copy that failed before is tried again while the other one is away', asy
   await withEngine(app, library, async () => {
     await waitFor('the file to wait for its second copy', async () => (await placesOf(twice.path))?.startsWith('B3B'));
     isMended = true;
-    await retry(app, { id });
+    await retry(app, { requestId: id });
     await switchUnreadable(app.ctx);
     await waitThroughPauses(app, clock, id, 'COMPLETED');
   });
@@ -192,7 +192,7 @@ test('errors are forgotten when the archive names another second copy', async ()
     putOnTape(library, { volume: 'C5', position: 9n, bytes: twice.bytes });
     await importRows(app.ctx, [{ ...rowOf(twice), copyVolume: 'C5', copyPosition: 9n }]);
     expect(await placesOf(twice.path)).toBe('B5:1 C5:9');
-    await retry(app, { id });
+    await retry(app, { requestId: id });
     await waitForState(app, id, 'COMPLETED');
   });
   expect(readRestored(app, twice.path)).toEqual(twice.bytes);
@@ -259,7 +259,7 @@ test('a file waits for its suspended first copy if its second has no position', 
   expect(await readRequestFile(id)).toMatchObject({ state: 'WAITING', error: null });
   expect(await placesOf(twice.path)).toBe('E3:1 E3B:-');
   await release('E3');
-  await retry(app, { id });
+  await retry(app, { requestId: id });
   await failUnplaced(app.ctx);
   expect(await readRequestFile(id)).toMatchObject({ state: 'WAITING' });
 });

@@ -40,9 +40,9 @@ interface Told {
 const END = 'end { earliest planned latest } endUnknown';
 
 async function estimate(pattern: string): Promise<Told> {
-  const query = `query ($input: CreateRequestInput!) { estimateRequest(input: $input) { ... on Estimate { ${END} } } }`;
+  const query = `query ($input: CreateRequestInput!) { estimateRequest(input: $input) { estimate { ${END} } } }`;
   const input = { quota: 'alice', pattern };
-  return (await askData<{ estimateRequest: Told }>(app, query, { input })).estimateRequest;
+  return (await askData<{ estimateRequest: { estimate: Told } }>(app, query, { input })).estimateRequest.estimate;
 }
 
 async function readWaiting(id: number): Promise<Told | null> {

@@ -17,6 +17,7 @@ import { measure } from '../support/engine-by-hand.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { createMemoryStaging, type MemorySystemOptions, MemoryTapeSystem } from '../support/memory-staging.js';
+import { mutate } from '../support/payloads.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addRemote, addStagingLibrary, readStaging, readStates } from '../support/staging.js';
@@ -347,11 +348,11 @@ test('one of two engines calls the library, and the other takes over when it sto
 });
 
 const force = () =>
-  askData(
+  mutate(
     app,
-    `mutation { result: removeLibrary(name: "silo", force: true) {
-      ... on RemovedLibrary { name volumes stagedFiles stagedBytes left { path demand until } } ... on Failure { message }
-    } }`,
+    'removeLibrary',
+    { name: 'silo', force: true },
+    'removed { __typename name volumes stagedFiles stagedBytes left { path demand until } }',
   );
 
 /** Moves the requested file to another library, and lets its release fail. */
@@ -375,13 +376,15 @@ test('a library is not removed before its files are released, even if they are i
 test('a library that is gone is removed by force, which reports and audits files that may stay there', async () => {
   await askFor(['/a/000']);
   expect(await force()).toMatchObject({
-    result: { message: expect.stringContaining('contains 1 file (1000 bytes in total)') },
+    __typename: 'InUse',
+    message: expect.stringContaining('contains 1 file (1000 bytes in total)'),
   });
   await failRelease();
   const [row] = await readStaging(app.ctx);
   const left = [{ path: '/a/000', demand: row?.remoteId, until: null }];
   expect(await force()).toEqual({
-    result: { name: 'silo', volumes: 1, stagedFiles: 1, stagedBytes: expect.any(String), left },
+    ...{ __typename: 'RemovedLibrary', name: 'silo', volumes: 1, stagedFiles: 1 },
+    ...{ stagedBytes: expect.any(String), left },
   });
   expect(await readStaging(app.ctx)).toEqual([]);
   expect(await sql(`SELECT given FROM audit WHERE operation = 'removeLibrary' AND result = 'DONE'`)).toEqual([

@@ -10,6 +10,7 @@ import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
 import type { MemoryTapeSystem } from '../support/memory-staging.js';
+import { mutate } from '../support/payloads.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
@@ -43,8 +44,7 @@ async function addUnconfirmed(paths: readonly string[]): Promise<void> {
 }
 
 async function readBack(match: string, staged = true): Promise<number> {
-  const query = `mutation ($match: String!, $staged: Boolean) { again: verifyAgain(match: $match, staged: $staged) { ... on VerifyAgain { files } } }`;
-  return (await askData<{ again: { files: number } }>(app, query, { match, staged })).again.files;
+  return (await mutate<{ files: number }>(app, 'verifyAgain', { match, staged }, 'queued { files }')).files;
 }
 
 interface Entry {

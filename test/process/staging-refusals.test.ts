@@ -12,6 +12,7 @@ import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
 import type { MemoryTapeSystem } from '../support/memory-staging.js';
+import { mutate } from '../support/payloads.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
@@ -159,13 +160,13 @@ test('a suspended library whose settings change is called at once, unless an ope
   const id = await request('a');
   await waitForSuspended(1, 'who are you?');
   stop();
-  const query = `mutation { result: setLibrary(input: { name: "silo", settings: "{}" }) { __typename } }`;
-  expect(await askData(app, query)).toEqual({ result: { __typename: 'Library' } });
+  const change = () => mutate(app, 'setLibrary', { name: 'silo', settings: '{}' }, 'library { __typename }');
+  expect(await change()).toEqual({ __typename: 'Library' });
   expect(await readSuspended()).toEqual([]);
   await advance(5);
   await waitForState(app, id, 'COMPLETED');
   await suspend(app, { kind: 'LIBRARY', name: 'silo', mode: 'IMMEDIATE' });
-  await askData(app, query);
+  await change();
   expect(await readSuspended()).toMatchObject([{ name: 'silo', nextTry: null }]);
 });
 

@@ -38,7 +38,7 @@ function expectRefused(answer: Awaited<ReturnType<typeof get>>): void {
 }
 
 const setQuota = () =>
-  sendGraphql(strict, { query: 'mutation { setQuota(input: { user: "alice", size: 5 }) { __typename } }' });
+  sendGraphql(strict, { query: 'mutation { setQuota(input: { user: "alice", size: 5 }) { errors { message } } }' });
 
 /** Runs `work` while each change of a table takes longer than a statement may. */
 async function whileSlow<T>(table: string, change: string, work: () => Promise<T>): Promise<T> {
@@ -86,10 +86,10 @@ test('operations on many files, and imports, may take longer', async () => {
   const id = await whileSlow('unresolved_path', 'INSERT', () =>
     made(strict, { quota: 'alice', files: ['/long/a', '/long/b'] }),
   );
-  await whileSlow('unresolved_path', 'DELETE', () => release(strict, { id, paths: ['/long/a'] }));
+  await whileSlow('unresolved_path', 'DELETE', () => release(strict, { requestId: id, paths: ['/long/a'] }));
   await whileSlow('request', 'UPDATE', () => cancel(strict, id));
   const revived = await whileSlow('request_file', 'UPDATE', () =>
-    update(strict, { id, retention: '2999-01-01T00:00:00' }),
+    update(strict, { requestId: id, retention: '2999-01-01T00:00:00' }),
   );
   expect(revived).toMatchObject({ __typename: 'Request', state: 'COMPLETED' });
   await app.ctx.db.pool.query('UPDATE request SET retention = request_date WHERE id = $1', [id]);

@@ -225,8 +225,8 @@ test('event ids beyond 2^53 are exact, and accepted as a literal and a string', 
   await addQuota(other.ctx, 'yan', 10_000n);
   await addFiles(other.ctx, [{ path: '/exact/1', stage: 'ONDISK' }]);
   const id = await createRequest(other.ctx, { quota: 'yan', pattern: '/exact/' });
-  await askData(other, `mutation { updateRequest(input: { id: ${id}, label: "x" }) { __typename } }`);
-  await askData(other, `mutation { cancelRequest(id: ${id}) { __typename } }`);
+  await askData(other, `mutation { updateRequest(input: { requestId: ${id}, label: "x" }) { errors { message } } }`);
+  await askData(other, `mutation { cancelRequest(input: { requestId: ${id} }) { errors { message } } }`);
   const read = async (query: string, variables = {}) => {
     const events = postOperation<{ requestProgress: { eventId: string } }>(other, { query, variables });
     return (await drain(events)).map(({ data }) => data?.requestProgress.eventId);

@@ -80,9 +80,10 @@ test('files without a position are read after the others, by path, and the scrip
 test('estimates, waiting requests and the plan count files without a position', async () => {
   await put('V2', [{ path: '/c/1' }, { path: '/c/2', position: 1n }, { path: '/c/3' }]);
   const fields = 'filesToRecall filesWithoutPlace volumes mounts';
-  const query = `{ estimate: estimateRequest(input: { quota: "alice", pattern: "/c/" }) { ... on Estimate { ${fields} } } }`;
-  const { estimate } = await askData<{ estimate: object }>(app, query);
-  expect(estimate).toEqual({ filesToRecall: 3, filesWithoutPlace: 0, volumes: 1, mounts: 1 });
+  const query = `{ estimateRequest(input: { quota: "alice", pattern: "/c/" }) { estimate { ${fields} } } }`;
+  expect(await askData(app, query)).toEqual({
+    estimateRequest: { estimate: { filesToRecall: 3, filesWithoutPlace: 0, volumes: 1, mounts: 1 } },
+  });
   await suspend(app, { kind: 'LIBRARY', name: 'site', mode: 'IMMEDIATE' });
   const id = await request('/c/');
   type Parts = {

@@ -124,7 +124,7 @@ async function failOne(volume: string): Promise<{ id: number; mend: () => void }
 test('failed files are tried again at a retry by their owner', async () => {
   const { id, mend } = await failOne('FAILED');
   expect((await readTries(app, id))['/FAILED/0']).toMatchObject({ state: 'FAILED', lastErrorClass: 'PERMANENT' });
-  expect(await retry(app, { id, quota: 'alice' })).toMatchObject({ __typename: 'Request', requestId: id });
+  expect(await retry(app, { requestId: id, quota: 'alice' })).toMatchObject({ __typename: 'Request', requestId: id });
   await waitThroughPauses(app, clock, id, 'PARTIAL');
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   mend();
@@ -145,7 +145,7 @@ test('a failed file that another request needs as well is restored for both afte
   const bob = await makeRequest(app, { quota: 'bob', patterns: '/SHARED/', retention: '2099-01-01' });
   await waitThroughPauses(app, clock, bob, 'PARTIAL');
   mend();
-  await retry(app, { id });
+  await retry(app, { requestId: id });
   await waitThroughPauses(app, clock, id, 'COMPLETED');
   expect(await viewRequest(app, bob)).toMatchObject({ state: 'COMPLETED', filesFailed: 0 });
 });
@@ -156,18 +156,21 @@ test("a retry of an unknown, ended or other user's request is refused and change
     const { __typename, message } = await retry(app, input);
     return [__typename, message];
   };
-  expect(await outcome({ id: 99_999 })).toEqual([
+  expect(await outcome({ requestId: 99_999 })).toEqual([
     'NotFound',
     'there is no request 99999, or you are not allowed to see it',
   ]);
-  expect(await outcome({ id, quota: 'bob' })).toEqual([
+  expect(await outcome({ requestId: id, quota: 'bob' })).toEqual([
     'WrongQuota',
     `request ${id} belongs to quota "alice", not to "bob"`,
   ]);
-  expect(await outcome({ id, quota: 'nobody' })).toEqual(['UnknownUser', 'there is no quota for user "nobody"']);
-  expect(await outcome({ id, quota: 'a\0' })).toEqual(['InvalidInput', expect.stringContaining('NUL')]);
+  expect(await outcome({ requestId: id, quota: 'nobody' })).toEqual([
+    'UnknownUser',
+    'there is no quota for user "nobody"',
+  ]);
+  expect(await outcome({ requestId: id, quota: 'a\0' })).toEqual(['InvalidInput', expect.stringContaining('NUL')]);
   expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: 1 });
   await cancel(app, id);
-  expect(await outcome({ id })).toEqual(['InvalidInput', expect.stringContaining('has ended')]);
+  expect(await outcome({ requestId: id })).toEqual(['InvalidInput', expect.stringContaining('has ended')]);
   expect((await viewRequest(app, id)).state).toBe('CANCELLED');
 });

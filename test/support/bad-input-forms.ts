@@ -41,11 +41,9 @@ export const NAMES: Record<string, string> = {
   notify_on_last_file: 'notifyOnLastFile',
 };
 
-export const FAILED = '__typename ... on Failure { message }';
-
 const mutationOf = (field: string) => {
   const type = `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
-  return `mutation ($input: ${type}!) { ${field}(input: $input) { ${FAILED} } }`;
+  return `mutation ($input: ${type}!) { ${field}(input: $input) { errors { message } } }`;
 };
 
 export const CREATE = mutationOf('createRequest');
@@ -71,13 +69,9 @@ export const ask = (name: string, says: RegExp, query: string, variables: object
 export const mutate = (field: string, what: string, says: RegExp, input: object, status = 200) =>
   ask(`${field} ${what}`, says, mutationOf(field), { input }, status);
 
-/** Returns a row for each bad value of a mutation's only argument. */
-export const mutateEach = (field: string, argument: string, says: RegExp, values: readonly (string | number)[]) =>
-  values.map((value) => {
-    const type = typeof value === 'string' ? 'String' : 'Int';
-    const query = `mutation ($value: ${type}!) { ${field}(${argument}: $value) { ${FAILED} } }`;
-    return ask(`${field} of ${shorten(value)}`, says, query, { value });
-  });
+/** Returns a row for each bad value of the only field of a mutation's input. */
+export const mutateEach = (field: string, name: string, says: RegExp, values: readonly (string | number)[]) =>
+  values.map((value) => mutate(field, `of ${shorten(value)}`, says, { [name]: value }));
 
 export const shorten = (value: unknown) => JSON.stringify(value).slice(0, 30);
 
@@ -98,6 +92,6 @@ export function writers(name: string, field: string, value: unknown, pattern: st
   return [
     ...posted,
     rest(`PUT with ${name}`, says, { method: 'PUT', path: '/requests/1', body: { quota: 'alice', [field]: value } }),
-    mutate('updateRequest', `with ${name}`, says, { id: 1, [NAMES[field] ?? field]: value }, graphqlStatus),
+    mutate('updateRequest', `with ${name}`, says, { requestId: 1, [NAMES[field] ?? field]: value }, graphqlStatus),
   ];
 }

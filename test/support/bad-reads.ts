@@ -12,8 +12,8 @@ const ids: BadInput[] = [
   rest('PUT of request 2147483648', NO_REQUEST, {
     ...{ method: 'PUT', path: '/requests/2147483648', status: 404, body: { quota: 'alice' } },
   }),
-  ...[0, -1, 2147483647].map((id) => mutate('updateRequest', `of ${id}`, NO_REQUEST, { id, label: 'x' })),
-  ...mutateEach('cancelRequest', 'id', NO_REQUEST, [0, -1, 2147483647]),
+  ...[0, -1, 2147483647].map((id) => mutate('updateRequest', `of ${id}`, NO_REQUEST, { requestId: id, label: 'x' })),
+  ...mutateEach('cancelRequest', 'requestId', NO_REQUEST, [0, -1, 2147483647]),
   ...[2 ** 31, 2 ** 63, -(2 ** 31) - 1, 1.5, 'one', '1', true].map((id) =>
     ask(`request ${id}`, /Int cannot represent/, 'query ($id: Int!) { request(id: $id) { label } }', { id }, 400),
   ),

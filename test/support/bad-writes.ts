@@ -4,7 +4,6 @@ import {
   ask,
   type BadInput,
   CREATE,
-  FAILED,
   graphql,
   mutate,
   mutateEach,
@@ -133,8 +132,12 @@ const tokens: BadInput[] = [
   mutate('createToken', 'with a note of two lines', /^note must not contain control characters/, {
     ...{ name: 'a', role: 'USER', note: 'a\nb' },
   }),
-  ...mutateEach('revokeToken', 'id', /^there is no token with id -?\d+$/, NO_ID),
-  ask('revokeToken beyond 32 bits', /Int cannot represent/, 'mutation { revokeToken(id: 4294967296) { __typename } }'),
+  ...mutateEach('revokeToken', 'tokenId', /^there is no token with id -?\d+$/, NO_ID),
+  ask(
+    'revokeToken beyond 32 bits',
+    /Int cannot represent/,
+    'mutation { revokeToken(input: { tokenId: 4294967296 }) { errors { message } } }',
+  ),
 ];
 
 const hook = (what: string, says: RegExp, given: object, status = 200) =>
@@ -155,9 +158,9 @@ const webhooks: BadInput[] = [
   hook('for an unknown quota', /^there is no quota for user "zaphod"$/, { quota: 'zaphod' }),
   hook('with a note of two lines', /^note must not contain control characters/, { note: 'a\nb' }),
   ...['removeWebhook', 'testWebhook', 'rotateWebhookSecret'].flatMap((field) =>
-    mutateEach(field, 'id', /^there is no webhook with id -?\d+$/, NO_ID),
+    mutateEach(field, 'webhookId', /^there is no webhook with id -?\d+$/, NO_ID),
   ),
-  mutate('setWebhook', 'of an unknown id', /^there is no webhook with id 7$/, { id: 7, isEnabled: true }),
+  mutate('setWebhook', 'of an unknown id', /^there is no webhook with id 7$/, { webhookId: 7, isEnabled: true }),
   ask(
     'messages of an unknown webhook',
     /^there is no webhook with id 7$/,
@@ -206,10 +209,10 @@ const NO_FINDINGS = ['x', 'quota-used:', 'quota-used:-2', 'quota-used:9999999999
 
 const findings: BadInput[] = [
   ...[...NO_FINDINGS, '__proto__:1', 'no-kind:1'].flatMap((place) => {
-    const after = `(after: "${base64(place)}")`;
+    const after = base64(place);
     return [
-      ask(`findings after ${place}`, CURSOR, `{ doctorFindings${after} { edges { cursor } } }`),
-      ask(`repairs after ${place}`, CURSOR, `mutation { repairFindings${after} { ${FAILED} } }`),
+      ask(`findings after ${place}`, CURSOR, `{ doctorFindings(after: "${after}") { edges { cursor } } }`),
+      mutate('repairFindings', `after ${place}`, CURSOR, { after }),
     ];
   }),
   ask('findings backwards', /returns pages only in forward order/, '{ doctorFindings(last: 1) { edges { cursor } } }'),

@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import type { TestApp } from './app.js';
 import { type CommandBench, createCommandBench } from './command-bench.js';
 import { addFiles, checksumOf } from './factories.js';
-import { askData } from './graphql.js';
 import { LIBRARY_ENV } from './library-dir.js';
+import { mutate } from './payloads.js';
 import { createS3Bench, type S3Bench } from './s3-bench.js';
 import type { StagingBench } from './staging-library.js';
 import { createWlcgBench, type WlcgBench } from './wlcg-bench.js';
@@ -63,15 +63,11 @@ export function openCommand({ nameless = false, until = 3600 } = {}): RealKind<C
   };
 }
 
-const ADD = `mutation ($input: AddLibraryInput!) {
-  result: addLibrary(input: $input) { __typename ... on Failure { message } }
-}`;
-
 /** Adds a library for the tape system, as an operator does. */
 export async function addKind(app: TestApp, name: string, kind: RealKind): Promise<void> {
   const input = { name, kind: kind.kind, settings: JSON.stringify(kind.settings), drives: 1 };
-  const { result } = await askData<{ result: { __typename: string } }>(app, ADD, { input });
-  if (result.__typename !== 'Library') throw new Error(`the library is not added: ${JSON.stringify(result)}`);
+  const { message } = await mutate<{ message?: string }>(app, 'addLibrary', input, 'library { name }');
+  if (message !== undefined) throw new Error(`the library is not added: ${message}`);
 }
 
 /**

@@ -1,6 +1,7 @@
 /** Suspends and resumes drives, volumes and other parts of Tapegate over GraphQL, and reads the state of recalls. */
 import { askData, type Edges } from './graphql.js';
 import type { Gateway } from './http.js';
+import { mutate } from './payloads.js';
 
 interface SuspensionView {
   kind: string;
@@ -12,20 +13,27 @@ interface SuspensionView {
 
 export type Mode = 'IMMEDIATE' | 'DRAINING';
 
-const MEMBERS = '__typename ... on Suspension { kind name mode reason since } ... on Failure { message code }';
+type Outcome = Record<string, unknown>;
+
+const change = (gateway: Gateway, field: string, input: object) =>
+  mutate<Outcome>(
+    gateway,
+    field,
+    input,
+    'suspension { __typename kind name mode reason since }',
+    '__typename message code',
+  );
 
 /** Sends a suspend mutation. @returns the suspension, or the failure */
-export async function suspend(
+export function suspend(
   gateway: Gateway,
   input: { kind: string; name: string; mode: Mode; reason?: string | null },
-): Promise<Record<string, unknown>> {
-  const query = `mutation ($input: SuspendInput!) { suspend(input: $input) { ${MEMBERS} } }`;
-  return (await askData<{ suspend: Record<string, unknown> }>(gateway, query, { input })).suspend;
+): Promise<Outcome> {
+  return change(gateway, 'suspend', input);
 }
 
-export async function resume(gateway: Gateway, kind: string, name: string): Promise<Record<string, unknown>> {
-  const query = `mutation ($input: ResumeInput!) { resume(input: $input) { ${MEMBERS} } }`;
-  return (await askData<{ resume: Record<string, unknown> }>(gateway, query, { input: { kind, name } })).resume;
+export function resume(gateway: Gateway, kind: string, name: string): Promise<Outcome> {
+  return change(gateway, 'resume', { kind, name });
 }
 
 export async function readSuspensions(gateway: Gateway): Promise<SuspensionView[]> {

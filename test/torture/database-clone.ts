@@ -179,10 +179,10 @@ async function useRequests({ ctx }: Runtime, ask: (query: string) => Promise<unk
     `SELECT id FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED') ORDER BY id`,
   );
   for (const { id } of random.sample(rows, Math.ceil(rows.length * 0.8))) {
-    await ask(`mutation { cancelRequest(id: ${id}) { __typename } }`);
+    await ask(`mutation { cancelRequest(input: { requestId: ${id} }) { errors { code } } }`);
   }
   await ask(`mutation { createRequest(input: { quota: "ample", pattern: "/", notifyOnFirstFile: "clone@example.org",
-    notifyOnLastFile: "clone@example.org" }) { __typename } }`);
+    notifyOnLastFile: "clone@example.org" }) { errors { code } } }`);
 }
 
 async function waitFor<T>(look: () => T | undefined | Promise<T | undefined>): Promise<T | undefined> {

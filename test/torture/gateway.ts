@@ -99,12 +99,7 @@ export async function tapeRest(
   return answer.status < 300 ? ((answer.body as object) ?? {}) : undefined;
 }
 
-export async function graphql<T = { __typename: string }>(
-  world: World,
-  query: string,
-  variables: object,
-  as?: string,
-): Promise<T> {
+export async function graphql<T>(world: World, query: string, variables: object, as?: string): Promise<T> {
   const signal = AbortSignal.timeout(RESPONSE_MS);
   const gateway = { ...gatewayOf(world), token: as };
   const { body, text } = await sendGraphql(gateway, { query, variables }, { signal });
@@ -112,16 +107,16 @@ export async function graphql<T = { __typename: string }>(
   return (body.data as { result: T }).result;
 }
 
-/** Calls a mutation with an `input`, by default with the operator's token. @returns the type name of the result */
+/** Calls a mutation, by default with the operator's token. @returns whether the mutation succeeded */
 export async function mutate(
   world: World,
   field: string,
   input: object,
   { as }: Pick<Options, 'as'> = { as: world.clients.operator.secret },
-): Promise<string> {
-  const type = field.endsWith('PathRule') ? 'PathRuleInput' : `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
-  const query = `mutation ($input: ${type}!) { result: ${field}(input: $input) { __typename } }`;
-  return (await graphql(world, query, { input }, as)).__typename;
+): Promise<boolean> {
+  const type = `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
+  const query = `mutation ($input: ${type}!) { result: ${field}(input: $input) { errors { code } } }`;
+  return (await graphql<{ errors: object[] }>(world, query, { input }, as)).errors.length === 0;
 }
 
 /** Picks a token for a call for this user; undefined for an anonymous call. */

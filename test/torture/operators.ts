@@ -3,7 +3,7 @@ import type { Context } from '../../src/domain/context.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { listSuspensions, resume } from '../../src/domain/health/suspensions.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
-import { graphql, mutate } from './gateway.js';
+import { mutate } from './gateway.js';
 import type { Random } from './random.js';
 import { EAST, type World } from './world.js';
 
@@ -49,6 +49,5 @@ export async function resumeAll(ctx: Context, { isClockRight = true } = {}): Pro
 }
 
 export async function verifyAgain(world: World, random: Random): Promise<void> {
-  const query = 'mutation ($match: String!) { result: verifyAgain(match: $match) { __typename } }';
-  await graphql(world, query, { match: `/g00${random.integer(0, 9)}/` }, world.clients.operator.secret);
+  await mutate(world, 'verifyAgain', { match: `/g00${random.integer(0, 9)}/` });
 }

@@ -19,22 +19,21 @@ export async function createClients(ctx: Context, users: readonly string[]): Pro
 }
 
 const CREATE = `mutation ($input: CreateTokenInput!) {
-  result: createToken(input: $input) { ... on CreatedToken { secret token { tokenId } } } }`;
-const REVOKE = 'mutation ($id: Int!) { result: revokeToken(id: $id) { __typename } }';
+  result: createToken(input: $input) { secret token { tokenId } } }`;
 
 /** Creates a new token for a user, and revokes the user's previous token. */
 export async function renewToken(world: World, random: Random): Promise<void> {
   const { clients, observed } = world;
   const user = random.pick(world.users);
   const { secret: as } = clients.operator;
-  type Created = { secret?: string; token?: { tokenId: number } };
+  type Created = { secret: string | null; token: { tokenId: number } | null };
   const { secret, token } = await graphql<Created>(world, CREATE, { input: { name: user, role: 'USER' } }, as);
   const before = clients.users.get(user);
-  if (secret === undefined || !token || !before) return;
+  if (!secret || !token || !before) return;
   observed.actions.set(nameAction('createToken', token.tokenId), { requested: 1, confirmed: 1 });
   clients.users.set(user, { id: token.tokenId, secret });
   await recordAction(world, 'revokeToken', before.id, async () => {
-    const isDone = (await graphql(world, REVOKE, { id: before.id }, as)).__typename === 'Token';
+    const isDone = await mutate(world, 'revokeToken', { tokenId: before.id }, { as });
     if (isDone) clients.revoked.push({ token: before, at: performance.now() });
     return isDone;
   });

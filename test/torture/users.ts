@@ -53,7 +53,7 @@ export async function makeRequests(
 }
 
 const CREATE = `mutation ($input: CreateRequestInput!) {
-  result: createRequest(input: $input) { ... on Request { requestId } } }`;
+  result: createRequest(input: $input) { request { requestId } } }`;
 
 async function makeRequest(world: World, random: Random): Promise<Known | undefined> {
   const user = random.pick(world.users);
@@ -85,7 +85,7 @@ async function makeRequest(world: World, random: Random): Promise<Known | undefi
       notifyOnFirstFile: first,
       notifyOnLastFile: last,
     };
-    id = (await graphql<{ requestId?: number }>(world, CREATE, { input }, as)).requestId;
+    id = (await graphql<{ request: { requestId: number } | null }>(world, CREATE, { input }, as)).request?.requestId;
   }
   world.counts[id === undefined ? 'rejections' : 'requests']++;
   if (id === undefined) return undefined;
@@ -139,14 +139,9 @@ const CHANGES: Weighted<Change> = [
   [5, setPriority],
 ];
 
-const CANCEL = 'mutation ($id: Int!) { result: cancelRequest(id: $id) { __typename } }';
-const PRIORITY =
-  'mutation ($id: Int!, $priority: Int!) { result: setPriority(id: $id, priority: $priority) { __typename } }';
-
 async function cancel(world: World, random: Random, { id, user }: Known): Promise<void> {
   const as = pickToken(world, random, user);
-  const send = async () => (await graphql(world, CANCEL, { id }, as)).__typename === 'Request';
-  await recordAction(world, 'cancelRequest', id, send);
+  await recordAction(world, 'cancelRequest', id, () => mutate(world, 'cancelRequest', { requestId: id }, { as }));
 }
 
 /** Releases some files of a request, or files in a directory. Often no file matches, and the release is rejected. */
@@ -155,12 +150,12 @@ async function releaseSome(world: World, random: Random, { id, user, files }: Kn
     ? { paths: random.sample(files, random.integer(1, 3)) }
     : { match: `/g00${random.integer(0, 9)}/` };
   const as = pickToken(world, random, user);
-  const send = async () => (await mutate(world, 'releaseFiles', { id, ...choice }, { as })) === 'Request';
+  const send = () => mutate(world, 'releaseFiles', { requestId: id, ...choice }, { as });
   await recordAction(world, 'releaseFiles', id, send);
 }
 
 async function setPriority(world: World, random: Random, { id }: Known): Promise<void> {
-  await graphql(world, PRIORITY, { id, priority: random.integer(-5, 5) }, world.clients.operator.secret);
+  await mutate(world, 'setPriority', { requestId: id, priority: random.integer(-5, 5) });
 }
 
 /** Extends, shortens, ends or revives a request. */
@@ -171,6 +166,6 @@ async function setRetention(world: World, random: Random, { id, user }: Known, s
   const as = pickToken(world, random, user);
   const send = random.chance(0.5)
     ? async () => (await rest(world, 'PUT', `/requests/${id}`, { body: { quota: user, retention }, as })) !== undefined
-    : async () => (await mutate(world, 'updateRequest', { id, retention }, { as })) === 'Request';
+    : () => mutate(world, 'updateRequest', { requestId: id, retention }, { as });
   await recordAction(world, 'updateRequest', id, send);
 }

@@ -10,7 +10,7 @@ import { importRows } from '../../src/domain/import/import.js';
 import { createFirstLibrary } from '../../src/tape/kinds.js';
 import { isMovable, numberRows, unchanged } from './catalogue-changes.js';
 import type { Version } from './facts.js';
-import { graphql, mutate } from './gateway.js';
+import { mutate } from './gateway.js';
 import type { Random } from './random.js';
 import { inTurn, type World } from './world.js';
 
@@ -131,7 +131,7 @@ export const moveVolume = (world: World, random: Random): Promise<void> =>
       const moved = known.find(({ volume, position }) => volume === from && position === file.position);
       if (moved) versions.set(file.path, [...known, { ...moved, volume: to }]);
     }
-    if ((await mutate(world, 'moveVolume', { from, to })) !== 'ChosenFiles') return;
+    if (!(await mutate(world, 'moveVolume', { from, to }))) return;
     world.counts.volumeMoves++;
     if (!random.chance(0.5)) return;
     for (const name of await readdir(source)) {
@@ -153,8 +153,7 @@ export const retireVolume = (world: World, random: Random): Promise<void> =>
     if (volumes.length === 0) return;
     const { name, isRetired } = random.pick(volumes);
     if (!isRetired || random.chance(0.5)) return await retire(world, name, random.chance(0.3));
-    const query = 'mutation ($name: String!) { result: reinstateVolume(name: $name) { __typename } }';
-    await graphql(world, query, { name }, world.clients.operator.secret);
+    await mutate(world, 'reinstateVolume', { name });
     world.counts.retirements++;
   });
 
@@ -164,7 +163,7 @@ async function retire(world: World, name: string, withdraw: boolean): Promise<vo
   const wasOpen = openRetirements.has(name);
   openRetirements.add(name);
   if (withdraw) for (const file of (await readVolume(world, name)).files) withdrawn.add(file);
-  const isDone = (await mutate(world, 'retireVolume', { name, withdraw, reason: 'planned' })) === 'RetiredVolume';
+  const isDone = await mutate(world, 'retireVolume', { name, withdraw, reason: 'planned' });
   if (isDone) world.counts.retirements++;
   if (!wasOpen && (isDone || !(await readVolume(world, name)).isRetired)) openRetirements.delete(name);
 }

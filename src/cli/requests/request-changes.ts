@@ -149,7 +149,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   const input = { requestId: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
   // read the earlier count, because the server's answer also counts files that were released before this call
   const { request: before } = await ask(url, ReleasedCounts, { id: input.requestId });
-  const left = await askChange(url, ReleaseFiles, { input });
+  const left = await askChange(url, ReleaseFiles, { input }, { requestId: '<id>' });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);
   const paths = Math.max((before?.filesUnknown ?? 0) - left.filesUnknown, 0);
   if (options.json) return printJson({ ...left, filesReleasedNow: files });
@@ -159,7 +159,8 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
 }
 
 async function retryRequest(url: string, id: number, options: OutputOptions & { quota?: string }): Promise<void> {
-  const request = await askChange(url, RetryRequest, { input: { requestId: id, quota: options.quota } });
+  const input = { requestId: id, quota: options.quota };
+  const request = await askChange(url, RetryRequest, { input }, { requestId: '<id>' });
   const { filesTotal, filesOnDisk, filesFailed } = request;
   const waiting = filesTotal - filesOnDisk - filesFailed;
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;

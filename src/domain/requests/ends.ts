@@ -129,7 +129,7 @@ export async function releaseFiles(
       const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
       if (isOver && !mayHaveEnded) {
         throw new InvalidInputError(
-          'id',
+          'requestId',
           `must identify a live request: request ${request.id} has ended, and its files are already released`,
         );
       }

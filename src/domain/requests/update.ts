@@ -227,7 +227,7 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
       await findQuotaOf(ctx, tx, request, user);
       if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
         throw new InvalidInputError(
-          'id',
+          'requestId',
           `must identify a live request: request ${request.id} has ended; set a later retention to make it active again`,
         );
       }
