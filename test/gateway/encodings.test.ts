@@ -110,8 +110,8 @@ test('results of GraphQL are encoded, except for mutations, which may contain a 
     ]);
   }
   const fields = Array.from(
-    { length: 80 },
-    (_, n) => `quotaOfUser${n}: setQuota(input: { user: "user${n}", size: "1" }) { quota { user } errors { message } }`,
+    { length: 50 },
+    (_, n) => `quotaOfUser${n}: setQuota(input: { user: "user${n}", size: "1" }) { quota { user } }`,
   );
   const mutation = await askGraphql(`mutation { ${fields.join(' ')} }`, 'gzip');
   expect(mutation.bytes.length).toBeGreaterThan(2048); // shorter responses are never compressed

@@ -1,3 +1,4 @@
+/** The estimate for a request. */
 import type { EstimateQuery } from '../../generated/web-operations';
 import { count, formatBytes, isSoon } from '../format';
 import { useNow } from '../now';
