@@ -148,7 +148,7 @@ class Tapegate:
 
     def request(self, request_id):
         """Returns a request, or None if it does not exist or the caller is not allowed to see it."""
-        return self._ask("request", "query ($id: Int!) { request(id: $id) { %s waiting { queuePosition endUnknown end { planned } } } }" % REQUEST,
+        return self._ask("request", "query ($id: Int!) { request(requestId: $id) { %s waiting { queuePosition endUnknown end { planned } } } }" % REQUEST,
                          id=request_id)
 
     def requests(self, quota=None, states=None):
@@ -178,7 +178,7 @@ class Tapegate:
 
     def request_files(self, request_id, states=None):
         """Yields the files of a request, each with state, error, errorClass and file { path size restoredPath }."""
-        document = """query ($id: Int!, $states: [RequestFileState!], $after: String) { request(id: $id) {
+        document = """query ($id: Int!, $states: [RequestFileState!], $after: String) { request(requestId: $id) {
           files(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
             edges { node { state size error errorClass lastError nextTry
               file { path size stage restoredPath isAtPrimaryPath checksum adler32 disk { mountpoint suspension { nextTry reason } } } } } } } }"""
@@ -197,7 +197,7 @@ class Tapegate:
 
     def restored_paths(self, request_id):
         """Yields the paths on disk of a request's files. At the end, raises NotOnDisk if files are missing, released or on a failing disk."""
-        request = self._ask("request", "query ($id: Int!) { request(id: $id) { state } }", id=request_id)
+        request = self._ask("request", "query ($id: Int!) { request(requestId: $id) { state } }", id=request_id)
         state = request and request["state"]
         is_released = state in ("CANCELLED", "EXPIRED")
         lost, reasons = [], collections.Counter()
@@ -220,8 +220,8 @@ class Tapegate:
         on_outage: a function that is called with the OSError when the gateway stops responding, once per outage.
         Raises Refused and UnexpectedResponse, because another attempt would fail as well.
         """
-        document = """subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) {
-          eventId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta at } }"""
+        document = """subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) {
+          eventId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk bytesPerSecond eta { earliest planned latest } at } }"""
         after, tries = None, 0
         while True:
             try:

@@ -24,7 +24,7 @@ export function register(program: Command): void {
       '--until <date>',
       'list entries before a UTC date or time, or entries older than a period, such as 10m or 3d',
     )
-    .option('--who <name>', 'list only entries of this caller')
+    .option('--caller <name>', 'list only entries of this caller')
     .option('--operation <name>', 'list only this operation, for example createRequest')
     .option('--limit <n>', limitHelp('list only the latest n entries', '--json or --csv'))
     .action((options: AuditOptions) => listAudit(findSite(), options));
@@ -34,35 +34,35 @@ interface AuditOptions extends OutputOptions {
   csv?: boolean;
   since?: string;
   until?: string;
-  who?: string;
+  caller?: string;
   operation?: string;
   limit?: string;
 }
 
 const columns = [
-  ...(['at', 'who', 'way', 'tokenId', 'address', 'operation'] as const),
-  ...(['objectKind', 'object', 'given', 'result', 'count'] as const),
+  ...(['at', 'caller', 'authentication', 'tokenId', 'address', 'operation'] as const),
+  ...(['objectKind', 'object', 'input', 'result', 'count'] as const),
 ];
 
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
-  const { json = false, csv = false, who, operation } = options;
+  const { json = false, csv = false, caller, operation } = options;
   if (json && csv) throw new UsageError('give either --json or --csv, not both');
   const since = await readBound(url, '--since', options.since);
   const until = await readBound(url, '--until', options.until);
   const limit = readLimit({ ...options, json: json || csv });
-  const filter = { who, operation, since, until };
+  const filter = { caller, operation, since, until };
   const from = limit === Number.POSITIVE_INFINITY ? null : await findLatest(url, filter, limit);
   const pages = askPages(url, Audit, filter, ({ list }) => list, { limit, from });
   if (csv) printText(`${columns.join(',')}\n`);
   const rows: string[][] = [];
   for await (const { edges } of pages) {
     for (const { node } of edges) {
-      if (json) printJson({ ...node, given: JSON.parse(node.given) });
+      if (json) printJson({ ...node, input: JSON.parse(node.input) });
       else if (csv) printText(`${columns.map((column) => formatCsv(node[column])).join(',')}\n`);
       else rows.push(cellsOf(node));
     }
   }
-  if (!json && !csv) printTable(['AT', 'WHO', 'FROM', 'OPERATION', 'OBJECT', 'RESULT'], rows);
+  if (!json && !csv) printTable(['AT', 'CALLER', 'FROM', 'OPERATION', 'OBJECT', 'RESULT'], rows);
   if (from !== null) printToStderr('older entries are not shown; --limit shows more');
 }
 
@@ -75,7 +75,7 @@ async function findLatest(url: string, filter: LatestAuditQueryVariables, count:
       last: Math.min(PAGE_SIZE, left),
       before,
     });
-    const { edges, pageInfo } = present(answer.audit);
+    const { edges, pageInfo } = present(answer.auditEntries);
     left -= edges.length;
     if (left <= 0) return edges[0]?.cursor ?? null;
     if (!pageInfo.hasPreviousPage) return null;
@@ -84,14 +84,14 @@ async function findLatest(url: string, filter: LatestAuditQueryVariables, count:
 }
 
 function cellsOf(row: AuditRowFragment): string[] {
-  const { at, who, way, address, operation, objectKind, object, result, count } = row;
-  const isDrain = operation === 'suspend' && JSON.parse(row.given).mode === 'DRAINING';
+  const { at, caller, authentication, address, operation, objectKind, object, result, count } = row;
+  const isDrain = operation === 'suspend' && JSON.parse(row.input).mode === 'DRAINING';
   const repeats = count > 1 ? ` (${count} times)` : '';
   const target = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object}`.trimEnd();
   return [
     formatTime(at),
-    who === '' ? '-' : who,
-    `${address ?? '-'} (${way})`,
+    caller === '' ? '-' : caller,
+    `${address ?? '-'} (${authentication.toLowerCase()})`,
     isDrain ? `${operation} (draining)` : operation,
     target,
     `${result}${repeats}`,

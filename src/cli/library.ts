@@ -1,33 +1,37 @@
 /** Commands that manage libraries, the site's tape systems. */
 import type { Command } from 'commander';
+import { libraryTypes } from '../core/library-types.js';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
 import {
   AddLibrary,
   Libraries,
   type LibraryRowFragment,
+  type LibraryType,
   RemoveLibrary,
   SetLibrary,
 } from '../generated/command-operations.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
 import { findOperatedSite } from './connection/where.js';
 import { formatSuspension } from './suspensions.js';
-import { noneToNull, orNone, toNumber, toSize } from './terminal/arguments.js';
+import { nameOfValue, noneToNull, orNone, toNumber, toSize, toValue } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
 import { type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './terminal/output.js';
 import { formatProblem, formatTime } from './terminal/times.js';
+
+const toType = toValue<LibraryType>('--type', Object.keys(libraryTypes));
 
 export function register(program: Command): void {
   const library = program.command('library');
   addSizeOptions(library.command('add <name>'))
     .description('Add a tape system; engines use it without a restart')
-    .requiredOption('--kind <kind>', 'library type, for example "directory"')
+    .requiredOption('--type <type>', 'library type, for example "directory"', toType)
     .option('--set <key=value...>', 'settings of the library type; a value that begins with [ or { is parsed as JSON')
     .addHelpText('after', SECRETS)
     .action((name, options) => addLibrary(name, options));
   addSizeOptions(library.command('set <name>'))
     .description('Change a tape system; engines use the changes without a restart')
-    .option('--kind <kind>', "the library's current type; the type cannot be changed")
+    .option('--type <type>', "the library's current type; the type cannot be changed", toType)
     .option('--set <key=value...>', 'settings to change; an empty value (key=) removes a setting')
     .addHelpText('after', `\nEngines may interrupt active reads and repeat them.\n${SECRETS}`)
     .action((name, options) => setLibrary(name, options));
@@ -67,16 +71,16 @@ interface LibraryOptions extends OutputOptions {
 
 function readInput(name: string, { set, drives, depthFiles, depthBytes }: LibraryOptions) {
   const depth = { depthFiles: noneToNull(depthFiles), depthBytes: noneToNull(depthBytes) };
-  return { name, drives, ...depth, settings: set && JSON.stringify(readSettings(set)) };
+  return { name, driveCount: drives, ...depth, settings: set && readSettings(set) };
 }
 
-async function addLibrary(name: string, options: LibraryOptions & { kind: string }): Promise<void> {
-  const input = { ...readInput(name, options), kind: options.kind };
+async function addLibrary(name: string, options: LibraryOptions & { type: LibraryType }): Promise<void> {
+  const input = { ...readInput(name, options), type: options.type };
   printLibrary(await askChange(findOperatedSite(), AddLibrary, { input }), 'added', options);
 }
 
-async function setLibrary(name: string, options: LibraryOptions & { kind?: string }): Promise<void> {
-  const input = { ...readInput(name, options), kind: options.kind };
+async function setLibrary(name: string, options: LibraryOptions & { type?: LibraryType }): Promise<void> {
+  const input = { ...readInput(name, options), type: options.type };
   if (Object.values(input).filter((given) => given !== undefined).length === 1) {
     throw new UsageError('nothing to change: give --set, --drives, --depth-files or --depth-bytes');
   }
@@ -85,8 +89,8 @@ async function setLibrary(name: string, options: LibraryOptions & { kind?: strin
 
 function printLibrary(row: LibraryRowFragment, done: string, options: OutputOptions): void {
   const library = presentLibrary(row);
-  const { name, kind } = library;
-  printResult(library, `library ${name} is ${done}, type ${kind}: ${formatDrives(library)}`, options);
+  const { name, type } = library;
+  printResult(library, `${done} library ${name}, type ${type ?? 'unknown'}: ${formatDrives(library)}`, options);
 }
 
 async function listLibraries(options: OutputOptions): Promise<void> {
@@ -94,9 +98,9 @@ async function listLibraries(options: OutputOptions): Promise<void> {
     header: ['LIBRARY', 'TYPE', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
     cells: (library) => [
       library.name,
-      library.kind,
-      library.volumes,
-      library.drives,
+      library.type,
+      library.volumeCount,
+      library.driveCount,
       formatDepth(library),
       formatUsage(library),
       formatState(library),
@@ -107,17 +111,19 @@ async function listLibraries(options: OutputOptions): Promise<void> {
 async function removeLibrary(name: string, { force, json }: OutputOptions & { force?: boolean }): Promise<void> {
   const removed = await askChange(findOperatedSite(), RemoveLibrary, { name, force });
   if (json) return printJson(removed);
-  const { name: removedName, drives, volumes, stagedFiles, stagedBytes, left } = removed;
-  printLine(`removed library ${removedName}, with ${plural(drives, 'drive')} and ${plural(volumes, 'empty volume')}`);
-  if (stagedFiles === 0) return;
+  const { name: removedName, driveCount, volumeCount, stagedFileCount, stagedBytes, left } = removed;
   printLine(
-    `${plural(stagedFiles, 'file')}, ${formatBytes(stagedBytes)}, may remain staged in the library, because they could not be released`,
+    `removed library ${removedName}, with ${plural(driveCount, 'drive')} and ${plural(volumeCount, 'empty volume')}`,
+  );
+  if (stagedFileCount === 0) return;
+  printLine(
+    `${plural(stagedFileCount, 'file')}, ${formatBytes(stagedBytes)}, may remain staged in the library, because they could not be released`,
   );
   printTable(
     ['FILE', 'DEMAND', 'UNTIL'],
     left.map(({ path, demand, until }) => [path, demand, until && formatTime(until)]),
   );
-  if (left.length < stagedFiles) printLine(`and ${stagedFiles - left.length} more`);
+  if (left.length < stagedFileCount) printLine(`and ${stagedFileCount - left.length} more`);
 }
 
 const SECRETS = `
@@ -129,36 +135,25 @@ tokenFile=site.token. docs/operators/libraries/README.md describes the settings.
  * Parses settings of the form `key=value`.
  * @throws UsageError; its message omits the value, because the value might be a secret
  */
-function readSettings(given: readonly string[]): object {
-  const settings = new Map<string, unknown>();
-  for (const each of given) {
+function readSettings(given: readonly string[]): { name: string; value: string }[] {
+  return given.map((each) => {
     const at = each.indexOf('=');
-    const key = each.slice(0, Math.max(at, 0));
-    if (key === '') throw new UsageError('--set must be key=value');
-    if (settings.has(key)) throw new UsageError(`--set sets ${key} twice`);
-    settings.set(key, readValue(key, each.slice(at + 1)));
-  }
-  return Object.fromEntries(settings);
-}
-
-function readValue(key: string, text: string): unknown {
-  if (!/^[[{]/.test(text)) return text;
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new UsageError(`--set ${key}: the value begins like JSON, but is not valid JSON`);
-  }
+    const name = each.slice(0, Math.max(at, 0));
+    if (name === '') throw new UsageError('--set must be key=value');
+    return { name, value: each.slice(at + 1) };
+  });
 }
 
 type ShownLibrary = ReturnType<typeof presentLibrary>;
 
 const presentLibrary = (library: LibraryRowFragment) => ({
   ...library,
-  settings: JSON.parse(library.settings ?? '{}'),
+  type: library.type && nameOfValue(library.type),
+  settings: Object.fromEntries((library.settings ?? []).map(({ name, value }) => [name, value])),
 });
 
-function formatDrives({ contract, drives }: ShownLibrary): string {
-  return contract === 'DRIVE' ? `${plural(drives, 'drive')}` : `stages files, reads ${drives} at a time`;
+function formatDrives({ contract, driveCount }: ShownLibrary): string {
+  return contract === 'DRIVE' ? `${plural(driveCount, 'drive')}` : `stages files, reads ${driveCount} at a time`;
 }
 
 function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string {

@@ -56,7 +56,7 @@ async function checkToken(url: string, token: string): Promise<void> {
     throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
   });
   // a gateway without authentication ignores an invalid token instead of rejecting it
-  if (caller.way === 'open') throw new CommandError('this token is not valid');
+  if (caller.authentication === 'OPEN') throw new CommandError('this token is not valid');
 }
 
 async function store(url: string, token: StoredToken): Promise<void> {

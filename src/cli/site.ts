@@ -83,14 +83,14 @@ async function listMail(url: string, options: ListOptions): Promise<void> {
 async function listLegacy(url: string, options: ListOptions): Promise<void> {
   printRows(await askNodes(url, LegacyUses, {}, readLimit(options)), options, {
     none: 'no anonymous requests',
-    header: ['DAY', 'ENDPOINT', 'FROM', 'USER', 'USES', 'REFUSED', 'LAST'],
-    cells: ({ day, endpoint, address, user, uses, refused, lastAt }) => [
+    header: ['DAY', 'ENDPOINT', 'FROM', 'USER', 'ACCEPTED', 'REJECTED', 'LAST'],
+    cells: ({ day, endpoint, address, user, accepted, rejected, lastAt }) => [
       day.slice(0, 10),
       endpoint,
       address || 'others',
       user || '-',
-      uses,
-      refused,
+      accepted,
+      rejected,
       formatTime(lastAt),
     ],
   });

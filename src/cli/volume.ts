@@ -1,11 +1,20 @@
 /** The command `volume` sets media types, records cartridge copies, and retires volumes. */
 import type { Command } from 'commander';
+import { mediumNames } from '../core/medium-names.js';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
 import { printable } from '../core/text/printable.js';
-import { MoveVolume, ReinstateVolume, RetireVolume, SetVolume, Volumes } from '../generated/command-operations.js';
+import {
+  type Medium,
+  MoveVolume,
+  ReinstateVolume,
+  RetireVolume,
+  SetVolume,
+  Volumes,
+} from '../generated/command-operations.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
 import { findOperatedSite } from './connection/where.js';
+import { nameOfValue, toValue } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
 import { dryRunOption, type OutputOptions, printJson, printLine, printResult, printRows } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
@@ -15,7 +24,7 @@ export function register(program: Command): void {
   volume
     .command('set [names...]')
     .description("Set the media type of volumes for the planner's cost estimates")
-    .requiredOption('--medium <name>', 'lto-8, lto-9 or linear')
+    .requiredOption('--medium <name>', 'lto-8, lto-9 or linear', toValue<Medium>('--medium', mediumNames))
     .option('--all', 'set all volumes')
     .action((names, options) => setMedium(names, options));
   volume
@@ -44,7 +53,7 @@ export function register(program: Command): void {
 }
 
 interface MediumOptions extends OutputOptions {
-  medium: string;
+  medium: Medium;
   all?: boolean;
 }
 
@@ -53,8 +62,8 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
   if (names.length > 0 === all) throw new UsageError('give names of volumes, or --all');
   const { medium } = options;
   const input = all ? { all, medium } : { names, medium };
-  const { volumes } = await askChange(findOperatedSite(), SetVolume, { input });
-  printResult({ medium, volumes }, `${plural(volumes, 'volume')}: medium ${medium}`, options);
+  const { volumeCount } = await askChange(findOperatedSite(), SetVolume, { input });
+  printResult({ medium, volumeCount }, `${plural(volumeCount, 'volume')}: medium ${nameOfValue(medium)}`, options);
 }
 
 interface ListOptions extends OutputOptions {
@@ -68,8 +77,8 @@ async function listVolumes(options: ListOptions): Promise<void> {
     cells: (volume) => [
       volume.name,
       volume.library.name,
-      volume.medium,
-      volume.files,
+      nameOfValue(volume.medium),
+      volume.fileCount,
       formatBytes(volume.bytes ?? 0n),
       ...(retired ? [describeRetirement(volume)] : []),
     ],
@@ -105,10 +114,10 @@ interface ChangeOptions extends OutputOptions {
 async function moveVolume(names: { from: string; to: string }, { json, dryRun }: ChangeOptions): Promise<void> {
   const moved = await askChange(findOperatedSite(), MoveVolume, { input: { ...names, dryRun } });
   if (json) return printJson(moved);
-  const { files, bytes, requests } = moved;
+  const { fileCount, bytes, requestCount } = moved;
   const done = dryRun ? 'would be' : 'now';
-  printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${done} on ${printable(names.to)}`);
-  printAffected(requests);
+  printLine(`${plural(fileCount, 'file')}, ${formatBytes(bytes)}, ${done} on ${printable(names.to)}`);
+  printAffected(requestCount);
 }
 
 interface RetireOptions extends ChangeOptions {
@@ -120,18 +129,18 @@ async function retireVolume(name: string, { json, dryRun, reason, withdraw }: Re
   const input = { name, reason, withdraw, dryRun };
   const retired = await askChange(findOperatedSite(), RetireVolume, { input });
   if (json) return printJson(retired);
-  const { files, bytes, elsewhere, withdrawn, requests } = retired;
+  const { fileCount, bytes, elsewhere, withdrawn, requestCount } = retired;
   const is = dryRun ? 'would be ' : 'is ';
   const are = (count: number) => (dryRun ? `${plural(count, 'file')} would be` : plural(count, 'file is', 'files are'));
-  printLine(`volume ${printable(name)} ${is}retired: ${plural(files, 'file')}, ${formatBytes(bytes)}`);
+  printLine(`volume ${printable(name)} ${is}retired: ${plural(fileCount, 'file')}, ${formatBytes(bytes)}`);
   if (elsewhere > 0) printLine(`${are(elsewhere)} read from other copies`);
   if (withdrawn > 0) printLine(`${are(withdrawn)} withdrawn`);
-  const before = files - elsewhere - withdrawn;
+  const before = fileCount - elsewhere - withdrawn;
   if (before > 0)
     printLine(
       `${plural(before, 'file was', 'files were')} already withdrawn: the catalogue no longer names a volume for ${before === 1 ? 'it' : 'them'}`,
     );
-  printAffected(requests);
+  printAffected(requestCount);
 }
 
 export function printAffected(requests: number): void {

@@ -143,12 +143,12 @@ function Main({ path, children }: { path: string; children: JSX.Element }) {
 }
 
 function CurrentUser() {
-  const { name, isOperator, way } = useCaller();
-  const isUnknown = way === 'open' || way === 'legacy';
+  const { name, isOperator, authentication } = useCaller();
+  const isUnknown = authentication === 'OPEN' || authentication === 'LEGACY';
   return (
     <div class="who">
       <span>
-        {name || way}
+        {name || authentication.toLowerCase()}
         {isOperator && ' (operator)'}
       </span>
       {isSignedIn() ? (

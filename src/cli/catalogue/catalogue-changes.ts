@@ -73,10 +73,10 @@ interface ChangeOptions extends OutputOptions {
 }
 
 function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRun }: ChangeOptions): void {
-  const { files, bytes, requests } = chosen;
-  const line = `${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}${done}`;
+  const { fileCount, bytes, requestCount } = chosen;
+  const line = `${plural(fileCount, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}${done}`;
   printResult(chosen, line, { json });
-  if (!json) printAffected(requests);
+  if (!json) printAffected(requestCount);
 }
 
 async function purgeFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {

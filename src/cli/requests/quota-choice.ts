@@ -16,6 +16,6 @@ export async function chooseQuota(url: string, given: string | undefined, option
   if (chosen !== undefined) return chosen;
   const { caller } = await ask(url, OwnCaller);
   if (caller.defaultQuota) return caller.defaultQuota;
-  if (caller.roles.includes('user') && caller.way !== 'open') return caller.name;
+  if (caller.roles.includes('USER') && caller.authentication !== 'OPEN') return caller.name;
   throw new UsageError(`give ${options}, or set "quota" in ${ownSettingsFile(environment())}`);
 }

@@ -135,3 +135,15 @@ export async function readPaths(given: string[]): Promise<string[]> {
   if (paths.length === 0) throw new UsageError('--file contains no paths');
   return paths;
 }
+
+/** Returns a parser for an option whose value names a value of a GraphQL enum, such as `lto-9` for `LTO_9`. */
+export const toValue =
+  <Value extends string>(flag: string, names: readonly string[]) =>
+  (text: string): Value => {
+    if (!names.includes(text))
+      throw new UsageError(`${flag} must be one of ${names.join(', ')}, not ${JSON.stringify(text)}`);
+    return text.toUpperCase().replaceAll('-', '_') as Value;
+  };
+
+/** Returns the name that `toValue` parses to a value of a GraphQL enum. */
+export const nameOfValue = (value: string): string => value.toLowerCase().replaceAll('_', '-');

@@ -7,15 +7,15 @@ import { usePaging } from '../parts/paging';
 import type { Column } from '../parts/table';
 import { PAGE, SiteList } from './site-list';
 
-type Row = NonNullable<SiteAuditQuery['audit']>['edges'][number]['node'];
+type Row = NonNullable<SiteAuditQuery['auditEntries']>['edges'][number]['node'];
 
 const columns: Column<Row>[] = [
   { title: 'When', cell: ({ at }) => <Moment at={at} isFull side="past" /> },
   {
-    title: 'Who',
-    cell: ({ who, way, address }) => (
+    title: 'Caller',
+    cell: ({ caller, authentication, address }) => (
       <>
-        <bdi>{who || 'unknown'}</bdi> ({way}
+        <bdi>{caller || 'unknown'}</bdi> ({authentication.toLowerCase()}
         {address ? `, ${address}` : ''})
       </>
     ),
@@ -32,7 +32,7 @@ const columns: Column<Row>[] = [
   { title: 'Result', cell: ({ result, count }) => (count > 1 ? `${result}, ${count} times` : result) },
 ];
 
-const filters = { who: 'Who', operation: 'Operation', object: 'Object' } as const;
+const filters = { caller: 'Caller', operation: 'Operation', object: 'Object' } as const;
 type Chosen = Partial<Record<keyof typeof filters, string>>;
 
 export function AuditPage() {
@@ -50,7 +50,7 @@ export function AuditPage() {
     <SiteList
       title="Audit"
       {...{ look, paging, columns }}
-      list={({ audit }) => audit}
+      list={({ auditEntries }) => auditEntries}
       keyOf={(row) => JSON.stringify(row)}
     >
       <form class="tools" onSubmit={choose}>

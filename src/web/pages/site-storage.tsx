@@ -68,12 +68,13 @@ export const DisksPage = createSitePage({
 
 const libraryColumns: Column<NonNullable<SiteLibrariesQuery['libraries']>['edges'][number]['node']>[] = [
   { title: 'Library', cell: ({ name }) => name },
-  { title: 'Type', cell: ({ kind }) => kind },
-  { title: 'Drives', isNumber: true, cell: ({ drives }) => drives },
-  { title: 'Volumes', isNumber: true, cell: ({ volumes }) => volumes },
+  { title: 'Type', cell: ({ type }) => type?.toLowerCase().replace('_', '-') ?? 'unknown' },
+  { title: 'Drives', isNumber: true, cell: ({ driveCount }) => driveCount },
+  { title: 'Volumes', isNumber: true, cell: ({ volumeCount }) => volumeCount },
   {
     title: 'Stages',
-    cell: ({ staging }) => (staging ? `${staging.asked} requested, ${staging.ready} ready, ${staging.kept} kept` : ''),
+    cell: ({ staging }) =>
+      staging ? `${staging.filesRequested} requested, ${staging.filesReady} ready, ${staging.filesKept} kept` : '',
   },
   { title: 'Problem', cell: ({ problem }) => problem ?? '' },
   {

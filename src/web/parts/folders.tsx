@@ -38,7 +38,8 @@ const SHOWN = 40;
 
 function Below({ folder, onSearch }: { folder: string; onSearch(text: string): void }) {
   const { data } = useViewQuery(DirectoryDocument, { path: folder });
-  const folders = data?.directory?.entries.filter(({ isDirectory }) => isDirectory) ?? [];
+  const entries = data?.directory?.entries;
+  const folders = (entries?.edges ?? []).map(({ node }) => node).filter(({ isDirectory }) => isDirectory);
   if (folders.length === 0) return null;
   const more = folders.length - SHOWN;
   return (
@@ -48,7 +49,9 @@ function Below({ folder, onSearch }: { folder: string; onSearch(text: string): v
           <bdi>{path.slice(path.lastIndexOf('/') + 1)}/</bdi>
         </button>
       ))}
-      {(more > 0 || data?.directory?.hasMore) && <span>… and more folders: type the start of a name to see them</span>}
+      {(more > 0 || entries?.pageInfo.hasNextPage) && (
+        <span>… and more folders: type the start of a name to see them</span>
+      )}
     </nav>
   );
 }

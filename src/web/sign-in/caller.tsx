@@ -12,7 +12,7 @@ import { SignIn } from './sign-in';
 
 export interface Caller {
   name: string;
-  way: string;
+  authentication: CallerQuery['caller']['authentication'];
   isReadOnly: boolean;
   isOperator: boolean;
   seesSite: boolean;
@@ -31,7 +31,7 @@ export function useCaller(): Caller {
 export function CallerGate({ children }: { children: ComponentChildren }) {
   const { data, error, isFetching, again } = useViewQuery(CallerDocument, {});
   // remove an invalid token: a gateway that accepts anonymous callers ignores the token and does not return an error
-  const isIgnored = data?.caller.way === 'open' && isSignedIn();
+  const isIgnored = data?.caller.authentication === 'OPEN' && isSignedIn();
   useEffect(() => {
     if (isIgnored) dropToken('This token is not valid.');
   }, [isIgnored]);
@@ -46,13 +46,13 @@ export function CallerGate({ children }: { children: ComponentChildren }) {
 }
 
 function toCaller({ caller, quotas }: CallerQuery): Caller {
-  const isOperator = caller.roles.includes('operator');
+  const isOperator = caller.roles.includes('OPERATOR');
   return {
     name: caller.name,
-    way: caller.way,
+    authentication: caller.authentication,
     isReadOnly: caller.isReadOnly,
     isOperator,
-    seesSite: isOperator || caller.roles.includes('viewer'),
+    seesSite: isOperator || caller.roles.includes('VIEWER'),
     quotas: (quotas?.edges ?? []).map(({ node }) => node),
   };
 }
