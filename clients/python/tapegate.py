@@ -35,6 +35,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 
 __all__ = ["NotOnDisk", "Refused", "Tapegate", "UnexpectedResponse"]
 
@@ -51,6 +52,9 @@ RESPONSE_SECONDS = 120
 SILENCE_SECONDS = 40
 
 LONGEST_PAUSE_SECONDS = 30
+
+#: Pauses before a call is repeated for the first and the second time.
+REPEAT_PAUSES_SECONDS = [1, 5]
 
 #: End of messages about a response that is not from a gateway.
 ADVICE = "check the URL of the gateway, and whether a proxy requires a login"
@@ -130,12 +134,26 @@ class Tapegate:
         """Requests files by path, or all files whose path contains a pattern.
 
         files: an iterable of strings or path objects; a single string is one path.
-        options: label, retention, maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile. A retention is a datetime, a date or an
+        options: label, retention, maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile, idempotencyKey (default: random). A retention is a datetime, a date or an
         RFC 3339 string. A datetime without a time zone is UTC (use datetime.now(timezone.utc), not now()); a date is midnight UTC.
-        The call is not retried if no response arrives, because the gateway may have created the request.
+        If no response arrives, the call is repeated twice. Because of the idempotencyKey, the calls create only one request.
         """
-        chosen = {"quota": quota, "files": files, "pattern": pattern}
-        return self._change_request("createRequest", _given({**chosen, **options}))
+        options["idempotencyKey"] = options.get("idempotencyKey") or str(uuid.uuid4())
+        # an iterator yields its items only once, and the gateway rejects a repeated call with another input
+        text = json.dumps(_given({"quota": quota, "files": files, "pattern": pattern, **options}), default=_json_value)
+        chosen = json.loads(text)
+        for pause in REPEAT_PAUSES_SECONDS:
+            try:
+                return self._change_request("createRequest", chosen)
+            except UnexpectedResponse:
+                raise
+            except OSError:
+                time.sleep(pause)
+            except Refused as error:
+                if error.code != "UNCONFIRMED":
+                    raise
+                time.sleep(pause)
+        return self._change_request("createRequest", chosen)
 
     def estimate(self, quota, files=None, pattern=None):
         """Estimates a request, without creating it."""

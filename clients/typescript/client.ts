@@ -31,6 +31,9 @@ export type Estimate = NonNullable<NonNullable<sent.EstimateQuery['estimateReque
 const PAGE = 500;
 const LONGEST_PAUSE_MS = 30_000;
 
+/** Pauses before a call is repeated for the first and the second time. */
+const REPEAT_PAUSES_MS = [1000, 5000];
+
 export function createClient(options: ClientOptions = {}): Client {
   return new Client(options);
 }
@@ -51,11 +54,22 @@ export class Client {
     });
   }
 
-  /** Requests files by path, or all present and future files whose path contains a pattern. Not retried if no response arrives. */
-  async createRequest(input: sent.CreateRequestInput): Promise<Request> {
-    return present(
-      accepted((await this.ask<sent.CreateRequestMutation>(sent.CreateRequestText, { input })).createRequest).request,
-    );
+  /**
+   * Requests files by path, or all present and future files whose path contains a pattern. Repeats the call twice if no
+   * response arrives. The call has a random idempotency key, so that it creates only one request.
+   */
+  async createRequest(given: sent.CreateRequestInput): Promise<Request> {
+    const input = { ...given, idempotencyKey: given.idempotencyKey ?? randomKey() };
+    for (let n = 0; ; n++) {
+      try {
+        const answer = await this.ask<sent.CreateRequestMutation>(sent.CreateRequestText, { input });
+        return present(accepted(answer.createRequest).request);
+      } catch (error) {
+        const pauseMs = REPEAT_PAUSES_MS[n];
+        if (pauseMs === undefined || !mayRepeat(error)) throw error;
+        await pause(pauseMs, undefined);
+      }
+    }
   }
 
   /** Estimates a request, without creating it. */
@@ -167,8 +181,7 @@ export class Client {
         }
         return;
       } catch (error) {
-        const isPassing = error instanceof Unreachable && !(error instanceof UnexpectedResponse);
-        if (!isPassing) throw error; // otherwise, the gateway may be restarting
+        if (!isPassing(error)) throw error; // otherwise, the gateway may be restarting
       }
       await pause(Math.min(LONGEST_PAUSE_MS, 250 * 2 ** tries), signal);
     }
@@ -204,6 +217,17 @@ export class Client {
       after = pageInfo.endCursor;
     }
   }
+}
+
+const isPassing = (error: unknown) => error instanceof Unreachable && !(error instanceof UnexpectedResponse);
+
+/** Returns whether a repetition of a change with the same idempotency key may succeed. */
+const mayRepeat = (error: unknown) => isPassing(error) || (error instanceof Refused && error.code === 'UNCONFIRMED');
+
+/** Returns a random key. `crypto.randomUUID` is missing in browsers without TLS. */
+function randomKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 /** Returns a field that is null only if its query failed. `ask` has already thrown the error of a failed query. */

@@ -47,6 +47,10 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
       description:
         "The email address to notify when the request has finished. An empty string means the quota's email address.",
     }),
+    idempotencyKey: t.string({
+      description:
+        'A key that makes it safe to repeat the mutation: 1 to 255 visible ASCII characters, for example a random UUID. For 24 hours, a call with the same key and input returns the request that the first call created, and changes nothing. A call with the same key and another input fails. If the first call failed, its key is not stored. `estimateRequest` ignores the key.',
+    }),
   }),
 });
 

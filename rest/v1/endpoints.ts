@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import type { Context } from '../../src/domain/context.js';
 import { createErrorHandler } from '../../src/gateway/http/http-errors.js';
 import * as files from './files.js';
-import { arrayOfOne, type JsonSchema, pathForms, queryForms, refTo } from './forms.js';
+import { arrayOfOne, headerForms, type JsonSchema, pathForms, queryForms, refTo } from './forms.js';
 import * as quotas from './quotas.js';
 import * as requests from './requests.js';
 import { sendError } from './respond.js';
@@ -12,7 +12,7 @@ import { createRouter, type Handler, type Route } from './routes.js';
 
 export interface Parameter {
   name: string;
-  in: 'path' | 'query';
+  in: 'path' | 'query' | 'header';
   description: string;
   schema: JsonSchema;
   example?: string | number;
@@ -38,6 +38,15 @@ const requestId: Parameter = {
   description: "The request's id, as returned by `POST /requests`",
   schema: pathForms.id,
   example: 1,
+};
+
+const idempotencyKey: Parameter = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  description:
+    'A key that makes it safe to repeat the call, for example a random UUID: 1 to 255 visible ASCII characters, with or without quotation marks around them. For 24 hours, a call with the same key and body returns the id of the request that the first call created, and changes nothing. If the first call failed, its key is not stored',
+  schema: headerForms['Idempotency-Key'],
+  example: '8e03978e-40d5-43dd-bc93-6894a57f9324',
 };
 
 const NO_REQUEST = 'the request does not exist, or the caller is not allowed to see it';
@@ -76,7 +85,7 @@ export const endpoints: readonly Endpoint[] = [
     summary: 'Create a request',
     description:
       'Requests the files that match a pattern, or a list of files. Charges the quota immediately. If the quota does not have enough room for all files, the whole request is rejected.',
-    parameters: [],
+    parameters: [idempotencyKey],
     body: [
       { form: refTo('RequestByPattern'), example: { quota: 'alice', patterns: '/demo/ocean/2024' } },
       {
@@ -88,6 +97,7 @@ export const endpoints: readonly Endpoint[] = [
     errors: {
       ...bodyErrors,
       403: 'the quota is full, the user is unknown or has reached a site limit, or the caller lacks permission',
+      422: 'the caller has already created a request with the same `Idempotency-Key` and another body',
     },
   },
   {

@@ -185,6 +185,10 @@ export const queryForms = {
   'spot-name': { type: 'string', enum: ['true', 'false', ''] },
 } satisfies Record<string, JsonSchema>;
 
+export const headerForms = {
+  'Idempotency-Key': { type: 'string', pattern: '^[!-~]{1,255}$' },
+} satisfies Record<string, JsonSchema>;
+
 export const pathForms = {
   id: { type: 'integer', minimum: 1, maximum: 2 ** 31 - 1 },
   user: { type: 'string', minLength: 1 },

@@ -1,7 +1,7 @@
 /** Endpoints for requests (sections 2.1, 2.2 and 4.1 to 4.4 of the REST contract). */
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
-import { InvalidInputError } from '../../src/core/errors.js';
+import { InvalidInputError, ReusedKeyError } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import {
@@ -12,6 +12,7 @@ import {
   streamRequestPaths,
 } from '../../src/domain/requests/rows.js';
 import { updateRequest } from '../../src/domain/requests/update.js';
+import { HttpError } from '../../src/gateway/http/http-body.js';
 import { newRequest, readBody, requestChange } from './body.js';
 import { send, sendList, sendText } from './respond.js';
 
@@ -74,9 +75,19 @@ function presentSummary(request: RequestRow) {
 
 export async function post(ctx: Context, req: Request, res: Response): Promise<void> {
   const { patterns, files, ...fields } = await readBody(req, res, newRequest);
-  const input = { pattern: patterns, files, ...commonFields(fields) };
+  const input = { pattern: patterns, files, ...commonFields(fields), idempotencyKey: readKey(req) };
   const id = await withContractNames(() => createRequest(ctx, input));
   send(res, 200, { req_id: id });
+}
+
+/**
+ * Returns the key in the header `Idempotency-Key`. The header contains the key itself, or the key as a quoted string
+ * (draft-ietf-httpapi-idempotency-key-header, section 2.1).
+ */
+function readKey({ headers }: Request): string | undefined {
+  const value = headers['idempotency-key'] as string | undefined; // Node.js joins repeated headers
+  const [, quoted] = /^"((?:[^"\\]|\\["\\])+)"$/.exec(value ?? '') ?? [];
+  return quoted?.replace(/\\(.)/g, '$1') ?? value;
 }
 
 export async function put(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -95,11 +106,13 @@ const contractNames = new Map([
   ['pattern', 'patterns'],
   ['notifyOnFirstFile', 'notify_on_first_file'],
   ['notifyOnLastFile', 'notify_on_last_file'],
+  ['idempotencyKey', 'Idempotency-Key'],
 ]);
 
 /**
  * Calls `work`. If `work` throws an error about an input field, replaces the field's name with its name in the REST
  * contract.
+ * @throws HttpError 422 if the client sent an idempotency key again with another input
  */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
@@ -107,6 +120,7 @@ async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   } catch (error) {
     const name = error instanceof InvalidInputError ? contractNames.get(error.field) : undefined;
     if (!(error instanceof InvalidInputError) || name === undefined) throw error;
-    throw new InvalidInputError(name, error.problem);
+    const renamed = new InvalidInputError(name, error.problem);
+    throw error instanceof ReusedKeyError ? new HttpError(422, renamed.message) : renamed;
   }
 }

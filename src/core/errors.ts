@@ -40,6 +40,16 @@ export class InvalidInputError extends UserError {
   }
 }
 
+/** Thrown if a caller uses an idempotency key again with another input. */
+export class ReusedKeyError extends InvalidInputError {
+  constructor(key: string, requestId: number) {
+    super(
+      'idempotencyKey',
+      `${quote(key)} has already created request ${requestId} from another input: use a new key for each request`,
+    );
+  }
+}
+
 export class UnknownUserError extends UserError {
   readonly user: string;
 

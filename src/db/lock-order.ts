@@ -26,6 +26,7 @@
  * - `positions`: allocation of positions on volumes
  * - `volume`: names of new volumes
  * - `catalogue`: the set of files
+ * - `idempotencyKey`: a call that creates a request holds this lock, so that a repetition of the call waits
  * - `sender`: the choice of the next email to send
  */
 export const lockOrder = [
@@ -34,6 +35,7 @@ export const lockOrder = [
   'positions',
   'volume',
   'catalogue',
+  'idempotencyKey',
   'request',
   'quota',
   'file',

@@ -13,6 +13,7 @@ import { returnOrphans } from '../domain/disks/removals.js';
 import { wakeForRoom } from '../domain/disks/reservations.js';
 import { endFarTimes } from '../domain/far-times.js';
 import { suspendDisk } from '../domain/health/failing-disks.js';
+import { pruneIdempotencyKeys } from '../domain/idempotency-keys.js';
 import { removeSurplusDrives } from '../domain/libraries/changes.js';
 import { FIRST_LIBRARY } from '../domain/libraries/libraries.js';
 import { markUnlinked } from '../domain/links/links.js';
@@ -373,7 +374,15 @@ function listNotificationJobs(
   const { shared, webhooks, workSignals, transport } = given;
   const { stop, abort } = shared;
   return [
-    { name: 'history', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
+    {
+      name: 'history',
+      isByTime: true,
+      everyMs: HISTORY_MS,
+      run: async () => {
+        await pruneIdempotencyKeys(ctx, stop);
+        await pruneEvents(ctx, stop);
+      },
+    },
     { name: 'audit', isByTime: true, everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
     { name: 'curves', isByTime: true, everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
     { name: 'emails', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEmails(ctx, stop) },

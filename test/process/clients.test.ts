@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { lstatSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import path from 'node:path';
+import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createClient } from '../../clients/typescript/client.js';
 import { Unreachable } from '../../clients/typescript/errors.js';
@@ -350,5 +351,26 @@ test('an answer that breaks off is no refusal, since a change may have been made
       stderr: `${problem}: the server may have made the change: check whether it did before you repeat the command\n`,
     });
   }
+  await closeServer(server);
+});
+
+test('if the answer to createRequest is lost, the clients repeat the call with the same key', async () => {
+  const keys: string[] = [];
+  const server = createServer(async (req, res) => {
+    const { variables } = JSON.parse(await text(req));
+    keys.push(variables.input.idempotencyKey);
+    if (keys.length % 2 === 1) return void req.socket.destroy();
+    res.setHeader('Content-Type', 'application/json');
+    res.end('{"data":{"createRequest":{"request":{"requestId":7},"errors":[]}}}');
+  });
+  const url = `http://127.0.0.1:${await listen(server)}`;
+  expect(await createClient({ url }).createRequest({ quota: 'alice', pattern: '/a' })).toEqual({ requestId: 7 });
+  if (PYTHON) {
+    const program = `from tapegate import *\nprint(Tapegate().create_request("alice", files=iter(["/a"])))`;
+    const run = startProcess(PYTHON, ['-c', program], { cwd: PYTHON_CLIENT, env: { ...env, TAPEGATE_URL: url } });
+    expect(await run.ended).toEqual({ code: 0, stdout: "{'requestId': 7}\n", stderr: '' });
+  }
+  const first = keys.filter((_, n) => n % 2 === 0);
+  expect([new Set(first).size, keys]).toEqual([first.length, first.flatMap((key) => [key, key])]);
   await closeServer(server);
 });

@@ -7,11 +7,11 @@ import { observeTransactions, type TransactionRun } from '../../src/db/transacti
 const lockOfTable: Record<string, Lock> = {
   ...{ library: 'library', volume: 'volume', request: 'request', quota: 'quota', tape_file: 'file', recall: 'recall' },
   ...{ drive: 'drive', restore_disk: 'disk', stager: 'stager', staging: 'staging', webhook: 'webhook' },
-  ...{ mail_sender: 'sender', notification: 'email' },
+  ...{ mail_sender: 'sender', notification: 'email', idempotency_key: 'idempotencyKey' },
 };
 const lockOfAlias: Record<string, Lock> = {
   ...{ b: 'library', v: 'volume', r: 'request', q: 'quota', f: 'file', c: 'recall', d: 'drive', k: 'disk' },
-  ...{ y: 'stager', g: 'staging', s: 'sender', n: 'email', w: 'webhook' },
+  ...{ y: 'stager', g: 'staging', s: 'sender', n: 'email', w: 'webhook', i: 'idempotencyKey' },
 };
 
 /** Locks that a kind of transaction may take a second time, on rows that the transaction has already locked. */

@@ -412,6 +412,18 @@ CREATE INDEX "request_unreleased_idx" ON "request" ("id") WHERE NOT "is_released
 CREATE INDEX "request_live_quota_idx" ON "request" ("quota_id") WHERE "state" NOT IN ('EXPIRED', 'CANCELLED');
 CREATE INDEX "request_excluded_idx" ON "request" ("id") WHERE "excluded_size" IS NOT NULL;
 
+CREATE TABLE "idempotency_key" (
+  "owner" TEXT NOT NULL,
+  "key" TEXT NOT NULL,
+  "input_digest" TEXT NOT NULL,
+  "made_at" TIMESTAMP(6) NOT NULL,
+  "request_id" INTEGER,
+
+  CONSTRAINT "idempotency_key_pkey" PRIMARY KEY ("owner", "key"),
+  CONSTRAINT "idempotency_key_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
+);
+CREATE INDEX "idempotency_key_made_at_idx" ON "idempotency_key" ("made_at");
+
 CREATE TABLE "request_file" (
   "request_id" INTEGER NOT NULL,
   "file_id" BIGINT NOT NULL,

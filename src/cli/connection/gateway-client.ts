@@ -8,11 +8,13 @@ import type { Environment } from '../../core/environment.js';
 import { codeOf, quote } from '../../core/errors.js';
 import { type Operation, ServerTime } from '../../generated/command-operations.js';
 import {
+  BusyError,
   CommandError,
   ConnectionError,
   formatNetworkError,
   nameOption,
   UnauthenticatedError,
+  UnconfirmedError,
   UsageError,
 } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
@@ -69,7 +71,7 @@ export async function askAs<Answer, Variables>(
   const body = JSON.stringify({ query, variables: withStrings(variables) });
   const answer = await post(target, { ...MEDIA_TYPES, ...headers }, body).catch((error) => {
     const problem = formatNetworkError(url, error);
-    if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
+    if (isChange && !isUnsent(error)) throw new UnconfirmedError(`${problem}: ${UNCONFIRMED}`);
     throw new ConnectionError(problem);
   });
   refuseRedirect(target, answer.status, answer.headers.location);
@@ -375,9 +377,10 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
     return new UnauthenticatedError(message.startsWith('authentication required:') ? undefined : message);
   }
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
+  if (extensions?.code === 'UNCONFIRMED') return new UnconfirmedError(message);
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
   // an error below the mutation's field means that the server stored the change, but could not read a part of the
   // answer
-  if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
-  return new ConnectionError(message);
+  if (isChange && (path?.length ?? 0) > 1) return new UnconfirmedError(`${message}: ${UNCONFIRMED}`);
+  return new BusyError(message);
 }

@@ -1,4 +1,6 @@
 /** The command `request` creates a request for files. With `--dry-run`, the command only prints an estimate. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { describeFullQuota } from '../../core/errors.js';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -12,7 +14,14 @@ import {
 import { ask, askChange, askNow, present, unwrapResult } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { fileOption, readPaths, readRetention, toNumber, toSize } from '../terminal/arguments.js';
-import { CommandError, exitCodes, UsageError } from '../terminal/failure.js';
+import {
+  BusyError,
+  CommandError,
+  ConnectionError,
+  exitCodes,
+  UnconfirmedError,
+  UsageError,
+} from '../terminal/failure.js';
 import { type OutputOptions, printJson, printLine, printToStderr } from '../terminal/output.js';
 import { formatEnd, formatWholeTime } from '../terminal/times.js';
 import { chooseQuota } from './quota-choice.js';
@@ -107,7 +116,7 @@ interface CreatedRequest {
 }
 
 async function createRequest(url: string, input: CreateRequestInput, options: RequestOptions): Promise<CreatedRequest> {
-  const request = await askChange(url, CreateRequest, { input });
+  const request = await sendRequest(url, input);
   if (options.json) printJson(request);
   else {
     const unknown = request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} not in the catalogue` : '';
@@ -125,6 +134,27 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
     mayLackFiles: request.filesUnknown > 0 || request.filesTotal === 0,
     isFinished: request.state === 'COMPLETED' || request.state === 'PARTIAL',
   };
+}
+
+/** Pauses before the call is repeated for the first and the second time. */
+const REPEAT_PAUSES_MS = [1000, 5000];
+
+/** Sends the request. Repeats a call whose result is unknown, which is safe because of the idempotency key. */
+async function sendRequest(url: string, input: CreateRequestInput) {
+  const variables = { input: { ...input, idempotencyKey: randomUUID() } };
+  let unconfirmed: UnconfirmedError | undefined;
+  for (let n = 0; ; n++) {
+    try {
+      return await askChange(url, CreateRequest, variables);
+    } catch (error) {
+      if (error instanceof UnconfirmedError) unconfirmed ??= error;
+      const isPassing = error instanceof BusyError || (unconfirmed && error instanceof ConnectionError);
+      if (error !== unconfirmed && !(error instanceof UnconfirmedError) && !isPassing) throw error;
+      const pause = REPEAT_PAUSES_MS[n];
+      if (pause === undefined) throw unconfirmed ?? error;
+      await sleep(pause);
+    }
+  }
 }
 
 /** @throws CommandError if the files do not fit into the user's quota, or a path or pattern matches no file */

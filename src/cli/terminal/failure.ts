@@ -53,6 +53,12 @@ export class ConnectionError extends CommandError {
   }
 }
 
+/** Thrown if the server answers that it cannot process the call now. It has made no change. */
+export class BusyError extends ConnectionError {}
+
+/** Thrown if no complete answer to a change arrives, so that the server might have made the change. */
+export class UnconfirmedError extends CommandError {}
+
 const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
 
 /** Returns why a connection failed, given an error from `fetch` or Node.js. */

@@ -1,5 +1,5 @@
 /** Reads, sets and removes users' quotas. */
-import { hasQuota } from '../../core/caller.js';
+import { hasQuota, userOwner } from '../../core/caller.js';
 import { InUseError, InvalidInputError, noQuota, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
 import { lockQuotas } from '../../db/locks.js';
@@ -11,6 +11,7 @@ import { shownDirectory } from '../access/path-rules.js';
 import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
+import { deleteKeysOf } from '../idempotency-keys.js';
 import { checkAddress, checkBytes, checkCallerName, checkText, isPlainName } from '../input.js';
 import { atListServer } from '../list-server.js';
 import { removeWebhooksOf } from '../notifications/webhooks/webhooks.js';
@@ -146,6 +147,9 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
   return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (auditEntry) => {
     const user = checkText('user', given);
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
+      // delete the user's idempotency keys, because the next user of that name might be another person
+      const isOfQuota = sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
+      await deleteKeysOf(tx, sql`(${isOfQuota} OR r.made_by = ${userOwner(user)})`);
       await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
       const quota = await findQuota(tx, user);
       // set the size to 0, so that older versions of Tapegate, which ignore `removed_at`, reject new requests for the

@@ -15,6 +15,13 @@ import { firstListed, mayPath, rulesFor } from '../access/paths.js';
 import { type AuditEntry, audited } from '../audit/audited.js';
 import { isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
+import {
+  claimKey,
+  findFirstRequest,
+  type IdempotencyKey,
+  readIdempotencyKey,
+  setRequest,
+} from '../idempotency-keys.js';
 import { checkAddress, checkPath, checkPattern, checkText, checkTime, withoutEmpty } from '../input.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
@@ -49,11 +56,14 @@ export interface CreateRequestInput extends LimitsInput {
   /** Address for the first-file email. An empty string means the quota's address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
+  /** Key with which the caller can safely repeat the call (src/domain/idempotency-keys.ts). */
+  idempotencyKey?: string | null | undefined;
 }
 
 /**
  * Creates a request, and charges its quota for the files that are in the catalogue. Files that are later added to the
- * catalogue are added to the request if its limits and the quota allow it.
+ * catalogue are added to the request if its limits and the quota allow it. If the caller repeats a call with the same
+ * idempotency key, returns the request that the first call created, and changes nothing.
  * @returns the request's id
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is
  *   stored
@@ -93,7 +103,11 @@ async function createAudited(
   const action = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
   return await audited(ctx, action, async (auditEntry) => {
     const now = ctx.now();
-    const checked = { ...checkRequest(ctx, input, now), now, stageRequest };
+    const key = readKeyInput(ctx, input);
+    // look up the key before other checks, because the same input might no longer be valid, for example its retention
+    const first = key && (await findFirstRequest((statement) => ctx.db.rows(statement), key));
+    if (first !== undefined) return { id: first, restored: 0 };
+    const checked = { ...checkRequest(ctx, input, now), now, stageRequest, key };
     allow(ctx, 'createRequest', checked.user);
     let created = await store(ctx, checked, auditEntry, { checksOverdue: true });
     if (!created) {
@@ -105,7 +119,24 @@ async function createAudited(
   });
 }
 
-type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
+/** @throws InvalidInputError; ForbiddenError if the caller may not create requests for the quota (any more) */
+function readKeyInput(ctx: Context, input: CreateRequestInput): IdempotencyKey | undefined {
+  const { idempotencyKey: key, retention, label, maxFiles = null, maxBytes, pattern, files } = input;
+  if (key == null) return undefined;
+  const user = checkText('quota', input.quota);
+  allow(ctx, 'createRequest', user);
+  const selection = [pattern ?? '', withoutEmpty(files)];
+  const limits = [maxFiles, maxBytes == null ? null : String(maxBytes)];
+  const addresses = [input.notifyOnFirstFile ?? null, input.notifyOnLastFile ?? null];
+  const until = retention ? checkTime('retention', retention) : null;
+  return readIdempotencyKey(ctx, { key, user, given: [user, until, label || null, selection, limits, addresses] });
+}
+
+interface Checked extends ReturnType<typeof checkRequest> {
+  now: string;
+  stageRequest: StageRequestPart | undefined;
+  key: IdempotencyKey | undefined;
+}
 
 /**
  * Stores a checked request.
@@ -118,10 +149,13 @@ async function store(
   { checksOverdue }: { checksOverdue: boolean },
 ): Promise<Created | undefined> {
   return await transactionInTurn(ctx, { waitsFor: 'catalogue', name: 'createRequest' }, async (tx) => {
-    const { user, now } = checked;
+    const { user, now, key } = checked;
     const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
     if (checksOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;
     if (!quota.isLocked) await lockCatalogue(tx, 'shared');
+    // claim the key before anything is charged, because the quota might have room for only one of two equal requests
+    const first = key && (await claimKey(tx, key, now));
+    if (first !== undefined) return { id: first, restored: 0 };
     checkConnected(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
@@ -133,6 +167,7 @@ async function store(
       isNew: true,
       queuesMail: addresses.first !== null || addresses.last !== null,
     });
+    if (key) setRequest(tx, key, id);
     tx.send(prepared(auditEntry({ object: id })));
     logStep(ctx, tx, 'made', [id], { files });
     return { id, restored };

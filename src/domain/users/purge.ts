@@ -16,6 +16,7 @@ import { type AuditedAction, auditRow } from '../audit/audit.js';
 import { type AuditEntry, audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
+import { deleteKeysOf } from '../idempotency-keys.js';
 import { checkText, isReserved } from '../input.js';
 import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
@@ -114,6 +115,7 @@ async function purgePerson(
   const { user, pseudonym } = person;
   await lockAdvisory(tx, 'webhooks'); // wait until no engine is queueing webhook messages
   await lockCatalogue(tx, 'alone');
+  await deleteKeysOf(tx, ownRequests(user));
   await lockRequests(tx, ofPerson(person));
   await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
   await refuseLive(ctx, tx, user);
