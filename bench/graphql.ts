@@ -22,7 +22,7 @@ const seconds = Number(process.env.SECONDS ?? 3);
 const rounds = Number(process.env.ROUNDS ?? 9);
 const only = process.env.ONLY;
 
-const REQUEST = `query ($id: Int!) { request(id: $id) {
+const REQUEST = `query ($id: Int!) { request(requestId: $id) {
   requestId label state pattern requestDate retention filesTotal filesOnDisk bytesTotal quota { user size }
   files(first: ${FILES}) { edges { node { state size file { path size stage } } } }
 } }`;

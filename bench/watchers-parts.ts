@@ -103,7 +103,7 @@ const PLAIN_SCHEMA = `
     state: String! filesTotal: Int! filesOnDisk: Int! filesFailed: Int! bytesTotal: String! bytesOnDisk: String!
     eta: String at: String! eventId: String!
   }
-  type Subscription { requestProgress(id: Int!): RequestProgress! }`;
+  type Subscription { requestProgress(requestId: Int!): RequestProgress! }`;
 
 /**
  * Serves graphql-sse on `node:http`, as in the documentation of graphql-sse, without authentication, limits and

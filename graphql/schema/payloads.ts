@@ -8,7 +8,6 @@ import type { Context } from '../../src/domain/context.js';
 import { builder, type Types } from './builder.js';
 import { describeFailure, type Failure, FailureType } from './errors.js';
 
-
 type UserErrorType = abstract new (...given: never[]) => UserError;
 
 export interface Outcome<Value> {

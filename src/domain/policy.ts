@@ -37,6 +37,7 @@ export const policy = {
   showPlan: 'read',
   readFence: 'read',
   watchRequest: 'read',
+  watchRequestList: 'read',
   watchStages: 'read',
   watchEnd: 'read',
   watchRequests: 'read',

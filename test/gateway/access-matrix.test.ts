@@ -89,11 +89,11 @@ type BuildQuery = (target: { id: number; quota: string }) => string;
 
 /** Operations on one request or quota. If the caller does not see the object, the response is the same as for a missing object. */
 const single: Partial<Record<Operation, BuildQuery>> = {
-  getRequest: ({ id }) => `{ result: request(id: ${id}) { requestId } }`,
+  getRequest: ({ id }) => `{ result: request(requestId: ${id}) { requestId } }`,
   getQuota: ({ quota }) => `{ result: quota(user: "${quota}") { used } }`,
-  watchRequest: ({ id }) => `subscription { result: requestProgress(id: ${id}) { state } }`,
+  watchRequest: ({ id }) => `subscription { result: requestProgress(requestId: ${id}) { state } }`,
   watchStages: ({ id }) => `subscription { result: stageChanges(requestId: ${id}) { path } }`,
-  watchEnd: ({ id }) => `subscription { result: requestEnd(id: ${id}) { at } }`,
+  watchEnd: ({ id }) => `subscription { result: requestEnd(requestId: ${id}) { at } }`,
   estimateRequest: ({ quota }) =>
     change(`estimateRequest(input: { quota: "${quota}", pattern: "/a/" })`).replace('mutation ', ''),
   createRequest: ({ quota }) => change(`createRequest(input: { quota: "${quota}", pattern: "/a/" })`),

@@ -36,7 +36,7 @@ const REST = '/tape_control/api/v1';
 const request = JSON.stringify({ quota: 'alice', patterns: '/browsers/', label: 'a page' });
 const mutation = `mutation { createRequest(input: { quota: "alice", pattern: "/browsers/" }) { errors { message } } }`;
 const query = JSON.stringify({ query: '{ __typename }' });
-const subscription = encodeURIComponent('subscription { requestProgress(id: 2147483647) { state } }');
+const subscription = encodeURIComponent('subscription { requestProgress(requestId: 2147483647) { state } }');
 
 interface Endpoint {
   method: string;

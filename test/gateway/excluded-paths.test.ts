@@ -42,7 +42,7 @@ async function findFaults(): Promise<string[]> {
 
 /** Reads fields of a request. */
 async function readRequest(id: number, fields: string): Promise<object> {
-  return (await askData<{ request: object }>(app, `{ request(id: ${id}) { ${fields} } }`)).request;
+  return (await askData<{ request: object }>(app, `{ request(requestId: ${id}) { ${fields} } }`)).request;
 }
 
 /** Runs the job until no file joins. @returns the number of runs in which files joined */

@@ -93,7 +93,7 @@ test.each([
 });
 
 test('subscriptions and /graphql/stream return an event stream if it is acceptable', async () => {
-  const subscription = { query: 'subscription { requestProgress(id: 2147483647) { state } }' };
+  const subscription = { query: 'subscription { requestProgress(requestId: 2147483647) { state } }' };
   for (const Accept of ['application/json, text/event-stream', 'application/json, text/event-stream;q=0.1', '*/*']) {
     const { headers, text } = await post('/graphql', subscription, { Accept });
     expect(headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
@@ -106,7 +106,7 @@ test('subscriptions and /graphql/stream return an event stream if it is acceptab
 test('a BigInt variable beyond 2^53 must be a string', async () => {
   await addFiles(app.ctx, [{ path: '/exact/1', stage: 'ONDISK' }]);
   const id = await createRequest(app.ctx, { quota: 'alice', files: ['/exact/1'] });
-  const query = 'subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) { state } }';
+  const query = 'subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) { state } }';
   const watch = async (after: string) => {
     const target = `/graphql?query=${encode(query)}&variables=${encode(`{"id":${id},"after":${after}}`)}`;
     return (await send(app, target, { headers: EVENTS })).text;
@@ -122,7 +122,7 @@ const INVALID = [
   ['no operation of that name', { query: 'query A { __typename }', operationName: 'B' }, /what operation/],
   [
     'a variable of another type',
-    { query: 'subscription ($id: Int!) { requestProgress(id: $id) { state } }', variables: { id: 'x' } },
+    { query: 'subscription ($id: Int!) { requestProgress(requestId: $id) { state } }', variables: { id: 'x' } },
     /Int cannot represent/,
   ],
   ...[
@@ -132,7 +132,7 @@ const INVALID = [
     (body) =>
       [`the subscription ${body}`, { query: `subscription ${body}` }, /^@(skip|include) is not allowed on /] as const,
   ),
-  ['a variable that is missing', { query: 'query ($id: Int!) { request(id: $id) { state } }' }, /"\$id"/],
+  ['a variable that is missing', { query: 'query ($id: Int!) { request(requestId: $id) { state } }' }, /"\$id"/],
 ] as const;
 
 test.each(['{', '{ 1a }', '['])('the query %j is refused with 400, the first time and again', async (query) => {
@@ -160,14 +160,15 @@ test.each(INVALID)('%s returns errors and no data on each stream', async (_name,
 });
 
 test('an error of a subscription source has no data', async () => {
-  const query = 'subscription { requestProgress(id: 2147483647) { state } }';
+  const query = 'subscription { requestProgress(requestId: 2147483647) { state } }';
   const { text } = await post('/graphql/stream', { query }, EVENTS);
   expect(messagesOf(text)[0]).toMatch(/^event: next\ndata: \{"errors":\[/);
   expect(text).not.toContain('"data"');
 });
 
 describe('the id of an event', () => {
-  const PROGRESS = 'subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) { state } }';
+  const PROGRESS =
+    'subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) { state } }';
 
   /** Adds a request with three events, and returns their ids. */
   async function addRequest(name: string): Promise<{ id: number; eventIds: string[] }> {

@@ -119,7 +119,7 @@ const lists: Record<string, List> = {
     remove: (user) => sql('DELETE FROM legacy_use WHERE "user" = $1', [user]),
   },
   files: {
-    query: (id) => `{ request(id: ${id}) { files(states: [WAITING], %`,
+    query: (id) => `{ request(requestId: ${id}) { files(states: [WAITING], %`,
     node: 'lastError',
     fill: async (name) => {
       await addSix(name);
@@ -133,7 +133,7 @@ const lists: Record<string, List> = {
     remove: (path) => sql(`UPDATE request_file SET state = 'FAILED' WHERE error = $1`, [path]),
   },
   unresolved: {
-    query: (id) => `{ request(id: ${id}) { unresolved(%`,
+    query: (id) => `{ request(requestId: ${id}) { unresolved(%`,
     node: 'path',
     fill: (name) => addRequest(name, { files: numbers.map((n) => `/${name}/${n}`) }),
     remove: (path) => sql('DELETE FROM unresolved_path WHERE path = $1', [path]),
@@ -158,7 +158,7 @@ const lists: Record<string, List> = {
     remove: removeRecalls,
   },
   'where a request waits': {
-    query: (id) => `{ request(id: ${id}) { waiting { parts(%`,
+    query: (id) => `{ request(requestId: ${id}) { waiting { parts(%`,
     node: 'volume',
     fill: async () => {
       await addSix('parts', (n) => `p${n}`);
@@ -268,7 +268,7 @@ test.each([
   ['suspensions(%', ['suspension:PLANET:x', 'suspension:VOLUME:\0']],
   ['doctorFindings(%', ['finding:orphan', 'finding:orphan:-2']],
   ['plan { queue(%', ['row:[]', 'row:[1,2]', 'row:{', 'row:null']],
-  ['request(id: 1) { files(%', ['key:19999999999999']],
+  ['request(requestId: 1) { files(%', ['key:19999999999999']],
 ] as const)('%s takes no cursor of another list, and none without a key', async (list, texts) => {
   for (const cursor of texts.map(ofList)) {
     const query = `{ ${list.replace('%', `after: "${cursor}"`)}) { edges { cursor } } ${list.includes('{') ? '}' : ''} }`;
@@ -320,7 +320,7 @@ test('the files of a request keep the order of its list, and a page reads no mor
   );
   const id = await addRequest('rosa', { files: [...listed, '/none/3', '/none/1', '/none/2'] });
   const read = async (args: string) => {
-    const query = `{ request(id: ${id}) { files(${args}) { edges { cursor node { file { path } } } ${PAGE_INFO} } } }`;
+    const query = `{ request(requestId: ${id}) { files(${args}) { edges { cursor node { file { path } } } ${PAGE_INFO} } } }`;
     const { edges, pageInfo } = (await askData<Held>(app, query)).request.files;
     return { paths: edges.map(({ node }) => node.file.path), ...pageInfo };
   };
@@ -331,7 +331,7 @@ test('the files of a request keep the order of its list, and a page reads no mor
   const last = await read('last: 2');
   expect(last.paths).toEqual(listed.slice(-2));
   expect((await read(`last: 3, before: "${last.startCursor}"`)).paths).toEqual(listed.slice(-5, -2));
-  const query = `{ request(id: ${id}) { unresolved(first: 2) { edges { node { path reason } } } } }`;
+  const query = `{ request(requestId: ${id}) { unresolved(first: 2) { edges { node { path reason } } } } }`;
   expect((await askData<Held>(app, query)).request.unresolved.edges.map(({ node }) => node)).toEqual([
     { path: '/none/3', reason: 'UNKNOWN' },
     { path: '/none/1', reason: 'UNKNOWN' },
@@ -348,7 +348,7 @@ test('the files of a request are filtered by state', async () => {
     { path: '/h/4', stage: 'UNVERIFIED' },
   ]);
   const id = await addRequest('sven', { pattern: '/h/' });
-  const query = `query ($id: Int!, $states: [RequestFileState!]) { request(id: $id) {
+  const query = `query ($id: Int!, $states: [RequestFileState!]) { request(requestId: $id) {
     files(states: $states) { edges { node { file { path } size state error errorClass } } } } }`;
   const read = async (states: string[] | null) =>
     (await askData<Held>(app, query, { id, states })).request.files.edges.map(({ node }) => node);

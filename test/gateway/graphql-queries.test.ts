@@ -101,7 +101,7 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
     notifyOnLastFile: 'last@example.org',
   });
   await addFiles(app.ctx, [{ path: '/q/later', size: 2n * BIG }]); // this file does not fit into the quota
-  const query = `{ request(id: ${id}) {
+  const query = `{ request(requestId: ${id}) {
     id requestId pattern label state requestDate retention notifyOnFirstFile notifyOnLastFile
     tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
     filesTotal filesOnDisk filesFailed filesUnknown filesRefused summary bytesTotal bytesOnDisk
@@ -135,9 +135,9 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
       },
     },
   });
-  expect(await askData(app, '{ request(id: 2147483647) { id } }')).toEqual({ request: null });
+  expect(await askData(app, '{ request(requestId: 2147483647) { id } }')).toEqual({ request: null });
   const files = (fields: string) => `on Request { files(first: 1) { edges { node { file { ${fields} } } } } }`;
-  const shared = `{ a: request(id: ${id}) { ...F } b: request(id: ${id}) { ...F ...G } }
+  const shared = `{ a: request(requestId: ${id}) { ...F } b: request(requestId: ${id}) { ...F ...G } }
     fragment F ${files('path')} fragment G ${files('checksum')}`;
   const b = { files: { edges: [{ node: { file: { path: '/q/tape', checksum: 'adler32:0a1b2c3d' } } }] } };
   expect(await askData(app, shared)).toMatchObject({ b });

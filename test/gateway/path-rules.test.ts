@@ -184,7 +184,7 @@ test('the path of a copy is shown to callers who may fetch it', async () => {
   await close('FETCH');
   const { requestId: id } = await requestAs('bob', { files: ['/closed/1'] });
   await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
-  const query = `{ tapeFile(path: "/closed/1") { restoredPath bytesPath disk { mountpoint } } request(id: ${id}) { restoredBelow } }`;
+  const query = `{ tapeFile(path: "/closed/1") { restoredPath bytesPath disk { mountpoint } } request(requestId: ${id}) { restoredBelow } }`;
   const nothing = { tapeFile: { restoredPath: null, bytesPath: null, disk: null }, request: { restoredBelow: [] } };
   const place = {
     tapeFile: { restoredPath: '/mnt/r/closed/1', bytesPath: '/webdav/closed/1', disk: { mountpoint: '/mnt/r' } },

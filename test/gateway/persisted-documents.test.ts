@@ -11,7 +11,7 @@ import { makeTempDir } from '../support/temp-dir.js';
 import { useApp } from '../support/use-app.js';
 
 const TRUSTED = 'query Trusted { __typename }';
-const WATCH = 'subscription Watch { requestProgress(id: 2147483647) { state } }';
+const WATCH = 'subscription Watch { requestProgress(requestId: 2147483647) { state } }';
 const hashOf = (text: string) => createHash('sha256').update(text).digest('hex');
 
 const file = path.join(makeTempDir(), 'persisted-documents.json');

@@ -317,7 +317,7 @@ test('each text column is classified by the personal data that it may contain', 
 });
 
 async function readNotify(id: number): Promise<object> {
-  const query = `{ request(id: ${id}) { state notifyOnFirstFile notifyOnLastFile } }`;
+  const query = `{ request(requestId: ${id}) { state notifyOnFirstFile notifyOnLastFile } }`;
   return (await askData<{ request: object }>(app, query)).request;
 }
 

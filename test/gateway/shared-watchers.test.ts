@@ -148,7 +148,7 @@ test('a caller shares no read with callers of other rights', async () => {
 async function watchAndStop(gateway: Gateway) {
   const label = 'x'.repeat(64);
   const wide = Array.from({ length: 180 }, (_, n) => `${label}${n}: state`).join(' ');
-  const query = `subscription { requestProgress(id: ${id}) { filesOnDisk ${wide} } }`;
+  const query = `subscription { requestProgress(requestId: ${id}) { filesOnDisk ${wide} } }`;
   const body = JSON.stringify({ query });
   const head =
     'POST /graphql HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nContent-Type: application/json';

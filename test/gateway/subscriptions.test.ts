@@ -65,7 +65,7 @@ describe.each(transports)('over %s', (_name, open) => {
 test.each(['/graphql', '/graphql/stream'])('%s streams to a GET as an EventSource sends it', async (path) => {
   await addFiles(app.ctx, [{ path: '/get/1', stage: 'ONDISK' }]);
   const id = await createRequest(app.ctx, { quota: 'alice', files: ['/get/1'] });
-  const query = encodeURIComponent(`subscription { requestProgress(id: ${id}) { state } }`);
+  const query = encodeURIComponent(`subscription { requestProgress(requestId: ${id}) { state } }`);
   const headers = { Accept: 'text/event-stream, */*;q=0.1' };
   const results: unknown[] = [];
   for await (const result of readEvents(request(app, `${path}?query=${query}`, { headers }))) results.push(result);

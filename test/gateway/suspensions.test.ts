@@ -90,7 +90,7 @@ test('a resource in service cannot be resumed', async () => {
 
 test('a request has a priority from -1000 to 1000, by default 0', async () => {
   const id = await makeRequest(app, { quota: 'zoë', files: ['/s/1'] });
-  const read = () => askData(app, `{ request(id: ${id}) { priority } }`);
+  const read = () => askData(app, `{ request(requestId: ${id}) { priority } }`);
   const result = 'request { __typename requestId priority }';
   const set = (priority: number, requestId = id) =>
     mutate(app, 'setPriority', { requestId, priority }, result, '__typename message code');

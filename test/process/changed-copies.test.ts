@@ -82,7 +82,7 @@ test('a request that waits until a changed copy is looked for reports it, and th
   await leaveChanged(file);
   const id = await ask(file);
   const words = 'the copy in the restore area was changed outside Tapegate, and an engine must check the copy first';
-  const waiting = `{ request(id: ${id}) { waiting { files end { planned } parts { edges { node { reason files explanation } } } } } }`;
+  const waiting = `{ request(requestId: ${id}) { waiting { files end { planned } parts { edges { node { reason files explanation } } } } } }`;
   const told = (explanation: string) => ({
     request: {
       waiting: { files: 1, end: null, parts: { edges: [{ node: { reason: 'CHANGED_COPY', files: 1, explanation } }] } },

@@ -64,7 +64,8 @@ test.each([
         retention: addSeconds(before, 3).slice(0, 19),
       });
       const stateOf = async (id: number) =>
-        (await askData<{ request: { state: string } }>(server, `{ request(id: ${id}) { state } }`)).request.state;
+        (await askData<{ request: { state: string } }>(server, `{ request(requestId: ${id}) { state } }`)).request
+          .state;
       await waitFor('a request to expire', async () => (await stateOf(short)) === 'EXPIRED');
       expect(await stateOf(lasting)).not.toBe('EXPIRED');
       const date = String((await readRequest(server, lasting)).request_date);
@@ -95,7 +96,7 @@ test('while the clock of the database is six days ahead, nothing expires, and al
       return id;
     };
     const stateOf = async (id: number) =>
-      (await askData<{ request: { state: string } }>(server, `{ request(id: ${id}) { state } }`)).request.state;
+      (await askData<{ request: { state: string } }>(server, `{ request(requestId: ${id}) { state } }`)).request.state;
     const names = () => Object.keys(hashTree(path.join(dataDir, 'restore'))).map((file) => path.basename(file));
     const kept = await ask('kept', DAY);
     expect(names()).toEqual(['kept']);

@@ -82,7 +82,7 @@ test('streams take no descriptor that recalls, the database or health need, and 
   await waitFor('connections to be free', async () => (await openStreams(server, 1, '127.0.0.1')) === 0);
   await waitForEnd(server, second);
   for (const id of [first, second]) {
-    const query = `{ request(id: ${id}) { filesFailed files(first: 100) { edges { node { state attempts lastError } } } } }`;
+    const query = `{ request(requestId: ${id}) { filesFailed files(first: 100) { edges { node { state attempts lastError } } } } }`;
     const { request } = await askData<Tries>(server, query);
     expect(request.filesFailed).toBe(0);
     for (const { node } of request.files.edges) expect(node).toMatchObject({ state: 'ON_DISK', lastError: null });

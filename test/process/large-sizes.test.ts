@@ -22,7 +22,7 @@ beforeAll(async () => {
 });
 
 async function unresolvedOf(id: number): Promise<string[]> {
-  const query = `{ request(id: ${id}) { unresolved(first: 10) { edges { node { path reason } } } } }`;
+  const query = `{ request(requestId: ${id}) { unresolved(first: 10) { edges { node { path reason } } } } }`;
   type Awaited = { request: { unresolved: Edges<{ path: string; reason: string }> } };
   const { request } = await askData<Awaited>(app, query);
   return request.unresolved.edges.map(({ node }) => `${node.path} ${node.reason}`);
@@ -119,7 +119,7 @@ test('the plan, a waiting request and the doctor work with a queue of such sizes
   expect(plan.queue.edges.map(({ node }) => node)).toEqual([
     { volume: 'QUEUE', bytes: String(10n * MAX), start: expect.any(String), end: '9999-12-31T23:59:59Z' },
   ]);
-  const query = 'query ($id: Int!) { request(id: $id) { waiting { bytes end { latest } } } }';
+  const query = 'query ($id: Int!) { request(requestId: $id) { waiting { bytes end { latest } } } }';
   const id = await makeRequest(app, { quota: 'user0', files: ['/queue/unknown'] });
   expect(await askData(app, query, { id: id - 1 })).toEqual({
     request: { waiting: { bytes: String(MAX), end: null } },

@@ -102,7 +102,7 @@ interface Part {
 }
 
 async function readParts(id: number): Promise<Part[]> {
-  const query = `{ request(id: ${id}) { waiting { parts { edges { node { reason explanation } } } } } }`;
+  const query = `{ request(requestId: ${id}) { waiting { parts { edges { node { reason explanation } } } } } }`;
   const { request } = await askData<{ request: { waiting: { parts: Edges<Part> } | null } }>(app, query);
   return request.waiting?.parts.edges.map(({ node }) => node) ?? [];
 }

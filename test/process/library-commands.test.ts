@@ -32,7 +32,7 @@ test('a server restores from a library that is added, and stops the processes of
   mkdirSync(path.join(directory, 'E1'), { recursive: true });
   writeFileSync(path.join(directory, 'E1/00000001'), 'of the east');
   const add = (name: string) =>
-    runCli(['library', 'add', name, '--kind', 'directory', '--set', `directory=${directory}`, '--drives', '1'], {
+    runCli(['library', 'add', name, '--type', 'directory', '--set', `directory=${directory}`, '--drives', '1'], {
       env,
     });
   expect(await add('east')).toEqual(done('library east is added, type directory: 1 drive\n'));
@@ -71,7 +71,7 @@ east       directory  1        1       -      -     in service
     expect((await runCli(['library', 'set', 'east', '--drives', '1', '--json'], { env: each })).stdout).toBe(
       `${line}\n`,
     );
-  expect(await runCli(['library', 'set', 'east', '--kind', 's3'], { env: remote })).toMatchObject({
+  expect(await runCli(['library', 'set', 'east', '--type', 's3'], { env: remote })).toMatchObject({
     code: 2,
     stderr: expect.stringContaining(
       'kind must remain "directory", not "s3": the volumes of the library would become unreadable',
@@ -100,7 +100,7 @@ test('each process of an engine finds the token that settings name', async () =>
   const set = [`url=${element.origin}`, `tokenFile=${addSecret(TOKEN)}`, 'pollLeastSeconds=1'];
   const row = { path: '/exp/a.nc', size: bytes.length, stage: 'T', volume: 'W1', library: 'element' };
   const steps: [string[], string?][] = [
-    [['library', 'add', 'element', '--kind', 'wlcg', ...set.flatMap((each) => ['--set', each])]],
+    [['library', 'add', 'element', '--type', 'wlcg', ...set.flatMap((each) => ['--set', each])]],
     [['import', '-'], JSON.stringify(row)],
     [['quota', 'set', 'ada', '--size', '1T']],
     [['request', '--file', row.path, '--quota', 'ada', '--watch']],
@@ -112,7 +112,7 @@ test('each process of an engine finds the token that settings name', async () =>
   await element.close();
 });
 
-const add = ['add', 'east', '--kind', 'directory'];
+const add = ['add', 'east', '--type', 'directory'];
 const set = ['set', 'east'];
 
 test.each([

@@ -63,7 +63,7 @@ test('a request completes with the copies that the database has forgotten, and t
     for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
     expect([inodes(), await stages()]).toEqual([before, ['U', 'U', 'U']]);
     expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n }); // Tapegate does not regard the copies as its own
-    const asked = `{ request(id: ${id}) { restoredBelow } tapeFile(path: "/lost/a") { restoredPath } }`;
+    const asked = `{ request(requestId: ${id}) { restoredBelow } tapeFile(path: "/lost/a") { restoredPath } }`;
     const told = { request: { restoredBelow: [app.restoreDir] }, tapeFile: { restoredPath: place('/lost/a') } };
     expect(await askData(app, asked)).toEqual(told);
     await cancel(app, id);

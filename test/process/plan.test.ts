@@ -42,7 +42,7 @@ interface Waiting {
 
 async function readWaiting(id: number): Promise<(Waiting & { parts: Part[] }) | null> {
   type View = { request: { waiting: (Waiting & { parts: Edges<Part> }) | null } };
-  const query = `query ($id: Int!) { request(id: $id) { waiting {
+  const query = `query ($id: Int!) { request(requestId: $id) { waiting {
     files queuePosition end { earliest planned latest }
     parts { edges { node { volume queuePosition reason files explanation } } }
   } } }`;
@@ -377,7 +377,8 @@ describe('while reads and room are held back', () => {
     await makeRequest(app, { quota: 'ann', files: ['/end/first'] });
     await reads.begun();
     const id = await makeRequest(app, { quota: 'ann', files: ['/end/second'] });
-    const query = 'subscription ($id: Int!) { requestEnd(id: $id) { requestId at end { earliest planned latest } } }';
+    const query =
+      'subscription ($id: Int!) { requestEnd(requestId: $id) { requestId at end { earliest planned latest } } }';
     const client = openClient(app, false);
     const stream = subscribe<{ requestEnd: { end: Waiting['end'] } }>(client, { query, variables: { id } });
     const next = async () => (await stream.next()).value?.data?.requestEnd;

@@ -147,7 +147,7 @@ test('on a disk that folds names, files whose names differ in case or normalisat
   await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'), { part: 'drive' });
   const { request } = await askData<{ request: { files: { edges: { node: { file: { restoredPath: string } } }[] } } }>(
     app,
-    `{ request(id: ${id}) { files(first: 10) { edges { node { file { restoredPath } } } } } }`,
+    `{ request(requestId: ${id}) { files(first: 10) { edges { node { file { restoredPath } } } } } }`,
   );
   const paths = request.files.edges.map(({ node }) => node.file.restoredPath);
   const fold = (file: string) => file.normalize('NFC').toLowerCase();

@@ -84,7 +84,7 @@ function watch(url: string, id: number, mode: { singleConnection: boolean; resum
   });
   const variables: { id: number; after?: string } = mode.resumes ? { id, after: '0' } : { id };
   const query = `subscription ($id: Int!, $after: BigInt) {
-    requestProgress(id: $id, after: $after) { state filesOnDisk eventId } }`;
+    requestProgress(requestId: $id, after: $after) { state filesOnDisk eventId } }`;
   const end = (how: string) => {
     watcher.end ??= how;
   };

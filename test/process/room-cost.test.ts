@@ -43,7 +43,7 @@ async function restoreSmall(name: string): Promise<number> {
 }
 
 async function readParts(id: number) {
-  const text = `{ request(id: ${id}) { waiting { parts { edges { node { reason files nextTry explanation } } } } } }`;
+  const text = `{ request(requestId: ${id}) { waiting { parts { edges { node { reason files nextTry explanation } } } } } }`;
   type View = { request: { waiting: { parts: Edges<object> } | null } };
   return (await askData<View>(app, text)).request.waiting?.parts.edges.map(({ node }) => node);
 }

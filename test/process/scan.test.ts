@@ -33,7 +33,7 @@ const app = useApp({ library: createMemoryLibrary(), config: { drives: 1 }, engi
   const sets = Object.entries(settings).map(([name, value]) => {
     return `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`;
   });
-  const added = await runCli(['library', 'add', 'lto', '--kind', 'ltfs', '--drives', '2', '--set', ...sets], { env });
+  const added = await runCli(['library', 'add', 'lto', '--type', 'ltfs', '--drives', '2', '--set', ...sets], { env });
   expect(added).toMatchObject({ code: 0, stderr: '' });
 });
 afterAll(async () => {

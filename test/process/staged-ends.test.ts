@@ -46,7 +46,7 @@ async function estimate(pattern: string): Promise<Told> {
 }
 
 async function readWaiting(id: number): Promise<Told | null> {
-  const query = `query ($id: Int!) { request(id: $id) { waiting { ${END} } } }`;
+  const query = `query ($id: Int!) { request(requestId: $id) { waiting { ${END} } } }`;
   return (await askData<{ request: { waiting: Told | null } }>(app, query, { id })).request.waiting;
 }
 

@@ -61,7 +61,7 @@ const readAttempts = async (directory: string) => {
 
 async function readParts(id: number) {
   type Part = { reason: string; explanation: string; files: number };
-  const query = `{ request(id: ${id}) { waiting { end { planned } parts { edges { node { reason explanation files } } } } } }`;
+  const query = `{ request(requestId: ${id}) { waiting { end { planned } parts { edges { node { reason explanation files } } } } } }`;
   type Waiting = { end: { planned: string } | null; parts: Edges<Part> } | null;
   const { waiting } = (await askData<{ request: { waiting: Waiting } }>(app, query)).request;
   return { end: waiting?.end?.planned, parts: waiting?.parts.edges.map(({ node }) => node) ?? [] };
@@ -257,7 +257,7 @@ test('a file that is never ready when it is read is shown with the reason, and c
   };
   const id = await request('never');
   const reason = 'library silo reported the file as ready, but the file was not ready: /never/00 is on tape alone';
-  const query = `{ request(id: ${id}) {
+  const query = `{ request(requestId: ${id}) {
     files(first: 1) { edges { node { lastErrorClass lastError } } }
     waiting { parts { edges { node { explanation } } } } } }`;
   interface Answer {

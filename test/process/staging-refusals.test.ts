@@ -98,7 +98,7 @@ test('a library that refuses all calls is suspended for growing times, and no fi
   for (const [n, seconds] of [5, 20, 80].entries()) {
     expect(await waitForSuspended(n + 1, 'who are you?')).toBe(seconds);
     if (n === 0) {
-      const query = `{ request(id: ${id}) { waiting { parts { edges { node { explanation } } } } } }`;
+      const query = `{ request(requestId: ${id}) { waiting { parts { edges { node { explanation } } } } } }`;
       expect(JSON.stringify(await askData(app, query))).toContain('who are you?');
     }
     const calls = system.log.length;

@@ -207,7 +207,7 @@ test('a gateway that stops breaks all streams off, and completes none', async ()
   const id = await createRequest(other.ctx, { quota: 'zoe', pattern: '/end/' });
   const streams = transports.flatMap(([, open]) => [
     open<unknown>(other, {
-      query: 'subscription ($id: Int!) { requestProgress(id: $id) { state } }',
+      query: 'subscription ($id: Int!) { requestProgress(requestId: $id) { state } }',
       variables: { id },
     }),
     open<unknown>(other, { query: CHANGES, variables: { match: '/end/' } }),
@@ -232,9 +232,9 @@ test('event ids beyond 2^53 are exact, and accepted as a literal and a string', 
     return (await drain(events)).map(({ data }) => data?.requestProgress.eventId);
   };
   const [first, last] = [String(big + 1n), String(big + 2n)];
-  const literal = `subscription { requestProgress(id: ${id}, after: ${big}) { eventId } }`;
+  const literal = `subscription { requestProgress(requestId: ${id}, after: ${big}) { eventId } }`;
   expect(await read(literal)).toEqual([first, last]);
-  const query = `subscription ($after: BigInt) { requestProgress(id: ${id}, after: $after) { eventId } }`;
+  const query = `subscription ($after: BigInt) { requestProgress(requestId: ${id}, after: $after) { eventId } }`;
   expect(await read(query, { after: first })).toEqual([last]);
   expect(await read(query)).toEqual([last]);
   await other.close();

@@ -47,7 +47,7 @@ beforeAll(async () => {
     ...{ tokenFile, caFile, pathPrefix: '/there', remotePathPrefix: '/arc', pollLeastSeconds: 1 },
   };
   const set = Object.entries(settings).map(([key, value]) => `${key}=${value}`);
-  await near.site.run(['library', 'add', 'far', '--kind', 'wlcg', '--set', ...set]);
+  await near.site.run(['library', 'add', 'far', '--type', 'wlcg', '--set', ...set]);
   await near.site.run(['quota', 'set', 'ann', '--size', '1T']);
   // the near catalogue has the checksum of every other file
   const rows = [...contents].map(([file, bytes], n) => rowOf(file, bytes.length, n % 2 === 0 ? checksumOf(bytes) : ''));
@@ -150,7 +150,7 @@ test('files without room in the far quota wait with that reason, and are restore
     expect([state, attempts, lastError, nextTry]).toEqual(expected);
   }
   const query =
-    'query ($id: Int!) { request(id: $id) { waiting { parts { edges { node { reason explanation files } } } } } }';
+    'query ($id: Int!) { request(requestId: $id) { waiting { parts { edges { node { reason explanation files } } } } } }';
   const { request } = await askData<{ request: { waiting: object } }>(near, query, { id });
   // not SPACE, because the near restore disks have room
   const part = { reason: 'RETRY', explanation: expect.stringMatching(/the quota has no room for the file/), files: 3 };

@@ -43,7 +43,7 @@ async function readParts(id: number) {
   type Part = { reason: string; explanation: string; nextTry: string };
   const { request } = await askData<{ request: { waiting: { parts: Edges<Part> } } }>(
     app,
-    `{ request(id: ${id}) { waiting { parts { edges { node { reason explanation nextTry } } } } } }`,
+    `{ request(requestId: ${id}) { waiting { parts { edges { node { reason explanation nextTry } } } } } }`,
   );
   return request.waiting.parts.edges.map(({ node }) => node);
 }

@@ -91,7 +91,7 @@ test('estimates, waiting requests and the plan count files without a position', 
   };
   const told = await askData<Parts>(
     app,
-    `{ request(id: ${id}) { waiting { parts { edges { node { reason files queuePosition } } } } } }`,
+    `{ request(requestId: ${id}) { waiting { parts { edges { node { reason files queuePosition } } } } } }`,
   );
   expect(told.request.waiting.parts.edges.map(({ node }) => node)).toEqual([
     { reason: 'NO_DRIVE', files: 3, queuePosition: null },

@@ -330,9 +330,11 @@ const unchecked = new Set(
   getRequestWithPaths isListed keyOf listDirectory parseRequestId readAllowed readUnresolved readStageRequest
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readExamined readMeasurements
   readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
-  readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest showDirectory siteParts streamRequestPaths withSlot describeUnchecked waitingReasons`.match(
-    /\w+/g,
-  ),
+  readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest siteParts streamRequestPaths withSlot describeUnchecked waitingReasons
+  MAX_WATCHED countDrivesIn countFilesOf countFilesOnDisks countFilesOnVolumes countLegacyUses countRequestsWithFiles countSuspensions countTokens
+  countUnresolvedPaths countVolumesIn countWaitingMail countWebhookMessages countWebhooks parseDirectory readDrivesIn readFilesByPath
+  readFilesOnDisks readFilesOnVolumes readMember readPathRule readRequestsWithFiles readSuspension readToken readVolumesIn readWebhook
+  readWebhookMessage`.match(/\w+/g),
 );
 
 /** Returns the names, except types, that rest/ and graphql/ import from domain operations. */

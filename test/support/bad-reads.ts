@@ -15,7 +15,13 @@ const ids: BadInput[] = [
   ...[0, -1, 2147483647].map((id) => mutate('updateRequest', `of ${id}`, NO_REQUEST, { requestId: id, label: 'x' })),
   ...mutateEach('cancelRequest', 'requestId', NO_REQUEST, [0, -1, 2147483647]),
   ...[2 ** 31, 2 ** 63, -(2 ** 31) - 1, 1.5, 'one', '1', true].map((id) =>
-    ask(`request ${id}`, /Int cannot represent/, 'query ($id: Int!) { request(id: $id) { label } }', { id }, 400),
+    ask(
+      `request ${id}`,
+      /Int cannot represent/,
+      'query ($id: Int!) { request(requestId: $id) { label } }',
+      { id },
+      400,
+    ),
   ),
 ];
 

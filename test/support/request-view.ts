@@ -23,7 +23,7 @@ export interface RequestView {
   unresolved: { path: string; reason: string }[];
 }
 
-const QUERY = `query ($id: Int!) { request(id: $id) {
+const QUERY = `query ($id: Int!) { request(requestId: $id) {
   state filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk
   tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
   files(first: 100) { edges { node { state errorClass error file { path stage } } } }
@@ -55,7 +55,7 @@ export async function waitForState(gateway: Gateway, id: number, state: string):
  * query.
  */
 async function viewOnceIn(gateway: Gateway, id: number, state: string): Promise<RequestView | false> {
-  const query = 'query ($id: Int!) { request(id: $id) { state } }';
+  const query = 'query ($id: Int!) { request(requestId: $id) { state } }';
   const { request } = await askData<{ request: { state: string } }>(gateway, query, { id });
   if (request.state !== state) return false;
   const view = await viewRequest(gateway, id);

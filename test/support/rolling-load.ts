@@ -41,7 +41,7 @@ export function startLoad(gateway: Gateway, clients: number) {
 export async function watchToTheEnd({ url }: Gateway, id: number): Promise<unknown> {
   const client = createClient({ url: `${url}/graphql/stream`, singleConnection: false, retryAttempts: 20 });
   const results = client.iterate<{ requestProgress: { state: string } }>({
-    query: 'subscription ($id: Int!) { requestProgress(id: $id) { state } }',
+    query: 'subscription ($id: Int!) { requestProgress(requestId: $id) { state } }',
     variables: { id },
   });
   let last: unknown;

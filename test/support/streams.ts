@@ -139,7 +139,7 @@ export interface Changes {
   stageChanges: { path: string; from: string | null; to: string; at: string; eventId: string };
 }
 
-export const PROGRESS = `subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) {
+export const PROGRESS = `subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) {
   state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta at eventId } }`;
 export const CHANGES = `subscription ($requestId: Int, $match: String, $after: BigInt) {
   stageChanges(requestId: $requestId, match: $match, after: $after) { path from to at eventId } }`;

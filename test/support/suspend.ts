@@ -57,7 +57,7 @@ export async function readTries(gateway: Gateway, id: number): Promise<Record<st
     request: { files: Edges<TriesView & { file: { path: string } }> };
   }
   const fields = 'state recallState attempts lastErrorClass lastError nextTry file { path }';
-  const query = `query ($id: Int!) { request(id: $id) { files(first: 1000) { edges { node { ${fields} } } } } }`;
+  const query = `query ($id: Int!) { request(requestId: $id) { files(first: 1000) { edges { node { ${fields} } } } } }`;
   const { request } = await askData<Answer>(gateway, query, { id });
   return Object.fromEntries(request.files.edges.map(({ node: { file, ...tries } }) => [file.path, tries]));
 }

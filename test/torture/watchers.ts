@@ -25,7 +25,7 @@ const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 const STAGES = 'subscription ($after: BigInt) { event: stageChanges(after: $after) { eventId } }';
 const PROGRESS = `subscription ($id: Int!, $after: BigInt) {
-  event: requestProgress(id: $id, after: $after) { eventId state } }`;
+  event: requestProgress(requestId: $id, after: $after) { eventId state } }`;
 
 export function watchStages(world: World, signal: AbortSignal): void {
   void watch(world, STAGES, undefined, signal);

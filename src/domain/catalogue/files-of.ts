@@ -27,7 +27,12 @@ const onDisks = (ctx: Context): FilesOf => ({
   isAllowed: sql`${mayPath(ctx, 'LIST')} AND ${mayPath(ctx, 'FETCH')}`,
 });
 
-async function readPages(ctx: Context, { parent, where, isAllowed }: FilesOf, ids: readonly number[], page: PageWish) {
+async function readFilesOf(
+  ctx: Context,
+  { parent, where, isAllowed }: FilesOf,
+  ids: readonly number[],
+  page: PageWish,
+) {
   allow(ctx, 'listFiles');
   return await readInnerPages<TapeFile>(
     ctx,
@@ -59,7 +64,7 @@ export const readFilesOnVolumes = (
   ctx: Context,
   ids: readonly number[],
   page: PageWish,
-): Promise<Map<number, PageItem<TapeFile>[]>> => readPages(ctx, onVolumes(ctx), ids, page);
+): Promise<Map<number, PageItem<TapeFile>[]>> => readFilesOf(ctx, onVolumes(ctx), ids, page);
 
 export const countFilesOnVolumes = (ctx: Context, ids: readonly number[]): Promise<Map<number, number>> =>
   countFiles(ctx, onVolumes(ctx), ids);
@@ -69,7 +74,7 @@ export const readFilesOnDisks = (
   ctx: Context,
   ids: readonly number[],
   page: PageWish,
-): Promise<Map<number, PageItem<TapeFile>[]>> => readPages(ctx, onDisks(ctx), ids, page);
+): Promise<Map<number, PageItem<TapeFile>[]>> => readFilesOf(ctx, onDisks(ctx), ids, page);
 
 export const countFilesOnDisks = (ctx: Context, ids: readonly number[]): Promise<Map<number, number>> =>
   countFiles(ctx, onDisks(ctx), ids);

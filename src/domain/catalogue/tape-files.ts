@@ -101,7 +101,7 @@ function filterOf({ match, stages, withdrawn, volume, directory, minSize, maxSiz
     const name = checkText('volume', volume);
     conditions.push(sql`f.volume_id = (SELECT v.id FROM volume v WHERE v.name = ${name})`);
   }
-  if (directory) conditions.push(isBelow(directory));
+  if (directory) conditions.push(isInDirectory(directory));
   if (minSize != null) conditions.push(sql`f.size >= ${minSize}`);
   if (maxSize != null) conditions.push(sql`f.size <= ${maxSize}`);
   return allOf(conditions);
@@ -111,7 +111,7 @@ const isFiltered = ({ match, stages, volume, directory, minSize, maxSize }: List
   Boolean(match || stages || volume || directory) || minSize != null || maxSize != null;
 
 /** `0` is the character after `/`. */
-function isBelow(given: string): Sql {
+function isInDirectory(given: string): Sql {
   const directory = given.replace(/\/+$/, '');
   if (directory === '') return sql`true`;
   checkPath('directory', directory);

@@ -32,7 +32,7 @@ export async function* watchRequestList(
   input: WatchListInput,
   signal: AbortSignal,
 ): AsyncGenerator<RequestProgress> {
-  allow(ctx, 'watchRequest');
+  allow(ctx, 'watchRequestList');
   const newest = await ctx.events.newestId();
   const watched = new Map<number, Watched>();
   const others = new Set<number>();
