@@ -79,7 +79,7 @@ export class Client {
   }
 
   /** @returns undefined if it does not exist, or the caller is not allowed to see it */
-  async request(requestId: number): Promise<RequestInDetail | undefined> {
+  async request(id: number): Promise<RequestInDetail | undefined> {
     return (await this.ask<sent.RequestQuery>(sent.RequestText, { id })).request ?? undefined;
   }
 
