@@ -182,8 +182,8 @@ export class Ownership {
   }
 
   /**
-   * Whether the waiting period is about to end. If so, this process already writes its own stamps, so that two copies
-   * of a database that wait at the same time notice each other.
+   * Whether the waiting period is about to end. If so, this process writes its own stamps before the period ends. If
+   * two processes with copies of the same database wait at the same time, each of them then sees the other's stamps.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;

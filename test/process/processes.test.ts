@@ -39,7 +39,7 @@ async function endBy(signal: NodeJS.Signals, running: Running): Promise<void> {
 }
 
 const hint =
-  /archive.*: 24 files on 3 volumes, users alice and bob\. In another terminal, try:\n\n {2}(DATA_DIR=\S+ npx tapegate request --quota alice .*)\n/;
+  /archive.*: 24 files on 3 volumes, users alice and bob\. In another terminal, try:\n\n {2}(DATA_DIR=\S+ tapegate request --quota alice .*)\n/;
 
 test('the first start that can listen prints a command that restores from the demo, and later ones do not', async () => {
   const dataDir = makeDataDir();
@@ -144,7 +144,7 @@ test('several starts at once on an empty directory, a serve and a work share one
   expect(await Promise.all([...starts, gateway].map(isReady))).toEqual([true, true, true]);
   await endBy('SIGTERM', first); // the other processes keep the database server running
   const engine = startCli(['work'], { env: { ...env, LOG_LEVEL: 'warn' } });
-  await engine.waitForOutput(/engine is working/);
+  await engine.waitForOutput(/engine is running/);
   const id = await makeRequest(other, { quota: 'alice', patterns: DEMO });
   await waitForEnd(gateway, id);
   const onTape = await hashVolumes(gateway, dataDir, DEMO);

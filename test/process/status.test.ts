@@ -52,7 +52,7 @@ test('status shows gateways and engines with their versions, and a killed engine
   await waitForProcess('the engine', engine, () => true);
   const { processes } = await readStatus();
   const shown = {
-    ...{ host: hostname(), version: '0.1.0', isAlive: true, lagSeconds: expect.any(Number) },
+    ...{ host: hostname(), version: '1.0.0', isAlive: true, lagSeconds: expect.any(Number) },
     ...{ startedAt: expect.stringMatching(/Z$/), seenAt: expect.stringMatching(/Z$/) },
   };
   expect(processes).toEqual([

@@ -132,7 +132,7 @@ test('serve prints https URLs, and commands trust a private authority with NODE_
   const authority = { NODE_EXTRA_CA_CERTS: files.tlsCert };
   expect(url).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/);
   expect(server.stdout()).toContain(`  GraphQL    ${url}/graphql\n`);
-  expect(server.stdout()).toContain(`TAPEGATE_URL=${url} npx tapegate --help`);
+  expect(server.stdout()).toContain(`TAPEGATE_URL=${url} tapegate --help`);
   const listed = await runProgram(['ls', '--limit', '1'], { env: { TAPEGATE_URL: url, DATA_DIR, ...authority } });
   expect(listed).toMatchObject({ code: 0, stderr: '' });
   const refused = await runCli(['ls'], { env: { TAPEGATE_URL: url, DATA_DIR } });

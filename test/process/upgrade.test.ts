@@ -38,7 +38,7 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
   };
   const startEngine = async (which = {}): Promise<Running> => {
     const engine = startCli(['work'], { env, ...which });
-    await engine.waitForOutput(/engine is working/);
+    await engine.waitForOutput(/engine is running/);
     return engine;
   };
   await fillArchive(run, database, dataDir);

@@ -1,5 +1,6 @@
 /** Checks that deploy/ and the operators' pages name only settings, files and commands that exist and work. */
 import { execFile, execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -67,10 +68,26 @@ test('the pages name only files and commands that exist', () => {
 });
 
 test('the release contains the files that the image copies', () => {
-  const release = read('deploy/release.sh');
-  const image = read('deploy/container/Dockerfile');
-  for (const [, part = ''] of image.matchAll(/COPY --from=build \/build\/(\S+) /g)) {
-    expect(release).toContain(part);
+  const { files } = JSON.parse(read('package.json')) as { files: string[] };
+  const copied = [...read('deploy/container/Dockerfile').matchAll(/COPY --from=build \/build\/(\S+) /g)];
+  expect(copied.length).toBeGreaterThan(0);
+  expect(files).toEqual(expect.arrayContaining(copied.map(([, part]) => part)));
+});
+
+test('the documents name the current version', () => {
+  const { version } = JSON.parse(read('package.json')) as { version: string };
+  expect(read('CHANGELOG.md')).toContain(`## [${version}]`);
+  const names = ['docs/operators/install.md', 'docs/users/quick-start.md', 'deploy/kubernetes/tapegate.yaml'].flatMap(
+    (page) => [...read(page).matchAll(/tapegate(?:-client)?[-:](\d+\.\d+\.\d+)/g)].map(([, found]) => found),
+  );
+  expect(new Set(names)).toEqual(new Set([version]));
+});
+
+test('a released migration was not edited', () => {
+  const released = { '20261120000000_init': '91381c4a0a5b2d2546a42ce474765b7ed1ff2c51b50ecd030da6b4320b66ae0c' };
+  for (const [name, hash] of Object.entries(released)) {
+    const file = path.join(packageRoot, 'prisma/migrations', name, 'migration.sql');
+    expect(createHash('sha256').update(readFileSync(file)).digest('hex'), name).toBe(hash);
   }
 });
 
@@ -107,7 +124,7 @@ test('the upgrade commands work repeatedly, keep the running version if the new 
   const dir = makeTempDir();
   const scripts = [...read('docs/operators/upgrades.md').matchAll(/```sh\n(rm -rf \/opt[\s\S]*?)```/g)];
   const [commands = '', returning = ''] = scripts.map(([, script]) => script);
-  expect(commands).toContain('tapegate-0.2.0.tar.gz');
+  expect(commands).toContain('tapegate-1.1.0.tgz');
   const here = (script: string) =>
     script.replace(/\/opt\//g, `${dir}/opt/`).replace(/\/usr\/local\/bin|\/etc\/systemd\/system/g, `${dir}/bin`);
   const env = { PATH: `${dir}/bin:${path.dirname(process.execPath)}:/usr/bin:/bin` };
@@ -126,7 +143,7 @@ test('the upgrade commands work repeatedly, keep the running version if the new 
     writeFileSync(path.join(release, 'dist/program/tapegate.cjs'), program);
     writeFileSync(path.join(release, 'deploy/systemd/tapegate'), `wrapper ${version}`);
     writeFileSync(path.join(release, 'deploy/systemd/tapegate.service'), `unit ${version}`);
-    execFileSync('tar', ['-czf', 'tapegate-0.2.0.tar.gz', `release-${version}`], { cwd: dir });
+    execFileSync('tar', ['-czf', 'tapegate-1.1.0.tgz', `release-${version}`], { cwd: dir });
     run(commands);
   };
   const found = (place: string) => readFileSync(path.join(dir, place), 'utf8');

@@ -108,8 +108,8 @@ const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 interface Part extends ManifestFile {
   file: string;
   /**
-   * Number of the file's first line, if the lines of all files in the inventory are numbered consecutively. Infinity if
-   * the import has not reached the file yet.
+   * Line number of the file's first line. Lines are numbered consecutively across all files in the inventory. Infinity
+   * if the import has not reached the file yet.
    */
   first: number;
 }

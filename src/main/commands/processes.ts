@@ -152,7 +152,7 @@ async function startParts(
   };
   if (!parts.gateway) {
     await openListener();
-    printLine('Tapegate engine is working; stop it with Ctrl-C');
+    printLine('the Tapegate engine is running; press Ctrl-C to stop it');
     return await notify(ctx);
   }
   const gateway = await listen(ctx);
@@ -251,6 +251,8 @@ function announce(
   // print the hints for new users only if this process is not a systemd service, because they do not belong in a
   // journal
   const isService = environment().NOTIFY_SOCKET !== undefined;
+  // `npm start` runs in a checkout, where only npx finds the program
+  const program = process.env.npm_lifecycle_event === 'start' ? 'npx tapegate' : 'tapegate';
   const lines = [
     `Tapegate is ready at ${url}`,
     `  REST       ${publicUrl}/tape_control/api/v1/requests`,
@@ -267,8 +269,8 @@ function announce(
   if (demo && !isService) {
     const state = demo === 'made' ? 'Created a demo archive' : 'Demo archive';
     lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
-    lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024/ --watch`, '');
-  } else if (!isService) lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
+    lines.push('', `  ${directory}${program} request --quota alice --pattern /demo/ocean/2024/ --watch`, '');
+  } else if (!isService) lines.push('In another terminal:', '', `  ${server}${program} --help`, '');
   // print all lines in one write, so that a program that waits for one of the lines receives them all
   printText(`${lines.map(printable).join('\n')}\n`);
 }
