@@ -252,7 +252,7 @@ function announce(
   // journal
   const isService = environment().NOTIFY_SOCKET !== undefined;
   // `npm start` runs in a checkout, where only npx finds the program
-  const program = process.env.npm_lifecycle_event === 'start' ? 'npx tapegate' : 'tapegate';
+  const program = environment().npm_lifecycle_event === 'start' ? 'npx tapegate' : 'tapegate';
   const lines = [
     `Tapegate is ready at ${url}`,
     `  REST       ${publicUrl}/tape_control/api/v1/requests`,
