@@ -15,12 +15,11 @@ import { checkMethod, HttpError } from '../src/gateway/http/http-body.js';
 import { limitStreams } from '../src/gateway/limits/limits.js';
 import { createErrorMask, logStrayErrors, rememberContext } from './schema/errors.js';
 import { schema } from './schema/schema.js';
+import { checkOperation, limitOperations } from './server/costs.js';
 import {
   type CheckedDocument,
   checkDocument,
   createDocumentCache,
-  findExcess,
-  limitOperations,
   ownRules,
   parseDocument,
 } from './server/documents.js';
@@ -179,8 +178,9 @@ function observeExecution(): Plugin<object, HttpContext> {
 
 /** Executes subscriptions with graphql-js instead of Yoga's executor, which uses more CPU time for each event. */
 async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
-  const excess = findExcess(args, limits);
-  return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);
+  const { error, report } = checkOperation(args, limits);
+  if (error) return { errors: [error], ...report };
+  return (await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>;
 }
 
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;

@@ -1,16 +1,12 @@
-/** Parses GraphQL operations, validates them, and limits their size and cost. */
-
-import { complexityFromQuery } from '@pothos/plugin-complexity';
+/** Parses GraphQL documents, validates them, and limits their size. */
 import {
   type ASTVisitor,
   type DocumentNode,
-  type ExecutionArgs,
   type FieldNode,
   type FragmentDefinitionNode,
   GraphQLError,
   type GraphQLSchema,
   getIntrospectionQuery,
-  getOperationAST,
   getVariableValues,
   Kind,
   NoSchemaIntrospectionCustomRule,
@@ -23,9 +19,7 @@ import {
   type ValidationRule,
   validate,
 } from 'graphql';
-import type { Plugin } from 'graphql-yoga';
 import { LRUCache } from 'lru-cache';
-import type { Context } from '../../src/domain/context.js';
 
 /** Maximum number of tokens in a document. Parsing millions of tokens would take seconds. */
 const MAX_TOKENS = 10_000;
@@ -241,8 +235,6 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
   return sum;
 }
 
-type Limits = Context['config']['limits'];
-
 /**
  * A limit that a document exceeds. `limit` is the name of the setting that configures the limit, if there is such a
  * setting.
@@ -253,46 +245,11 @@ interface Excess {
   allowed: number;
 }
 
-function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
+export function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
   return new GraphQLError(message, {
     extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
   });
-}
-
-export function limitOperations(limits: Limits): Plugin {
-  const check = ({ args, setResultAndStopExecution }: Hook) => {
-    const error = findExcess(args, limits);
-    if (error) setResultAndStopExecution({ errors: [error] });
-  };
-  return { onExecute: check };
-}
-
-interface Hook {
-  args: ExecutionArgs;
-  setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
-}
-
-/** Returns an error if an operation exceeds a limit or has invalid variables. */
-export function findExcess(
-  { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
-  limits: Limits,
-): GraphQLError | undefined {
-  const operation = getOperationAST(document, operationName);
-  const given = variableValues ?? {};
-  if (!operation) return undefined;
-  const [invalid] = readVariables(schema, operation, given).errors ?? [];
-  if (invalid) return invalid;
-  const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
-  const { depth, breadth, complexity } = complexityFromQuery(
-    { kind: Kind.DOCUMENT, definitions: [operation, ...fragments] },
-    { schema, ctx: contextValue as object, variables: given },
-  );
-  return (
-    exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `nests fields ${n} levels deep`) ??
-    exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields`) ??
-    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `has a cost of ${n}`)
-  );
 }
 
 /**
@@ -332,13 +289,4 @@ function shorten(error: GraphQLError): GraphQLError {
   const { message, nodes = null } = error;
   const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
   return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } });
-}
-
-function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {
-  if (found <= allowed) return undefined;
-  return tooLarge(`the operation ${say(Math.ceil(found))}, but the maximum is ${allowed} (${limit})`, {
-    limit,
-    found,
-    allowed,
-  });
 }
