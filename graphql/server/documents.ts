@@ -7,6 +7,7 @@ import {
   GraphQLError,
   type GraphQLSchema,
   getIntrospectionQuery,
+  getOperationAST,
   getVariableValues,
   Kind,
   NoSchemaIntrospectionCustomRule,
@@ -67,6 +68,18 @@ export function parseDocument(text: string): DocumentNode {
       Object.assign(fault.extensions, PARSE_FAILED);
     throw fault;
   }
+}
+
+/**
+ * Returns the operation that a request selects.
+ * @throws GraphQLError
+ */
+export function findOperation(document: DocumentNode, operationName?: string | null): OperationDefinitionNode {
+  const operation = getOperationAST(document, operationName);
+  if (operation) return operation;
+  throw new GraphQLError('Could not determine what operation to execute.', {
+    extensions: { code: 'OPERATION_RESOLUTION_FAILURE', http: { spec: true, status: 400 } },
+  });
 }
 
 /** Counts the nodes of a fragment only once, even if the document uses the fragment several times. */
@@ -288,5 +301,5 @@ function countKeys(value: unknown): number {
 function shorten(error: GraphQLError): GraphQLError {
   const { message, nodes = null } = error;
   const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
-  return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } });
+  return new GraphQLError(shown, { nodes, extensions: { code: 'BAD_USER_INPUT', http: { spec: true, status: 400 } } });
 }
