@@ -1,10 +1,12 @@
 /** Adds a cost for the values in list arguments to the cost of a query, and adds high costs to the descriptions. */
 import { type GraphQLField, type GraphQLSchema, getNullableType, isListType, isObjectType } from 'graphql';
+import { pageComplexity } from './builder.js';
 
 type Cost = number | { field?: number; multiplier?: number };
 type Field = GraphQLField<unknown, unknown>;
 
 /**
+ * Multiplies the cost of a connection's fields by a tenth of its page size, unless the connection has its own factor.
  * Adds 0.1 to a field's query cost for each value in its list arguments. If a query selects the field several times
  * under different aliases, each selection is charged. Adds a field's own cost to its description unless the cost is 1.
  */
@@ -28,11 +30,14 @@ function chargeField(field: Field): void {
   field.extensions = { ...field.extensions, complexity };
 }
 
-function costOf({ extensions }: Field): (...given: unknown[]) => { field: number; multiplier?: number } {
-  const own = extensions.complexity as Cost | ((...given: unknown[]) => Cost) | undefined;
+const isConnection = ({ args }: Field): boolean => args.some(({ name }) => name === 'first');
+
+function costOf(field: Field): (...given: unknown[]) => { field: number; multiplier?: number } {
+  const own = field.extensions.complexity as Cost | ((...given: unknown[]) => Cost) | undefined;
   return (...given) => {
     const cost = typeof own === 'function' ? own(...given) : own;
-    return { field: 1, ...(typeof cost === 'object' ? cost : cost !== undefined && { field: cost }) };
+    const page = isConnection(field) && pageComplexity(given[0] as object);
+    return { field: 1, ...page, ...(typeof cost === 'object' ? cost : cost !== undefined && { field: cost }) };
   };
 }
 
@@ -41,8 +46,7 @@ function describeCost(field: Field): string | null | undefined {
   const args = Object.fromEntries(lists.map(({ name }) => [name, []]));
   const { field: base, multiplier = 1 } = costOf(field)(args);
   if (base === 1) return field.description;
-  const isConnection = field.args.some(({ name }) => name === 'first');
-  const hasOwnFactor = multiplier > 1 && !isConnection && !isListType(getNullableType(field.type));
+  const hasOwnFactor = multiplier > 1 && !isConnection(field) && !isListType(getNullableType(field.type));
   const below = hasOwnFactor ? `, plus ${multiplier} times the cost of the selected fields` : '';
   return `${field.description ?? ''} Query cost: ${base}${below}.`.trimStart();
 }

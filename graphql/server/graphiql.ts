@@ -52,7 +52,7 @@ export const START_QUERY = `# Tapegate restores files from tape. Select an opera
 
 # The caller, its roles, and its quotas.
 query Me {
-  caller { name roles way isReadOnly }
+  caller { name roles authentication isReadOnly }
   quotas(first: 10) { edges { node { user size used } } }
 }
 

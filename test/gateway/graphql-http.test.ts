@@ -150,8 +150,8 @@ const INVALID = [
   ),
   [
     'a variable that is missing',
-    { query: 'query ($id: Int!) { request(id: $id) { state } }' },
-    /"\$id"/,
+    { query: 'query ($user: String!) { quota(user: $user) { size } }' },
+    /"\$user"/,
     'BAD_USER_INPUT',
   ],
 ] as const;

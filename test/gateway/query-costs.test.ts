@@ -147,6 +147,7 @@ const OTHERS = [
   '{ requests(first: null, last: 30) { edges { node { files(first: 5000) { edges { node { state } } } } } } }',
   '{ a: requests(first: 0) { totalCount } b: tapeFiles(stages: [ONTAPE, ONDISK]) { totalCount } }',
   '{ ...F ...F @skip(if: true) } fragment F on Query { plan { at } quota(user: "alice") { members { name } user } }',
+  '{ directory(path: "/") { entries(first: 40) { edges { node { file { path } } } } } }',
   'mutation { repairFindings(input: { first: 3 }) { repaired { next findings { kind } } errors { message } } }',
 ];
 
