@@ -95,7 +95,7 @@ mutation Restore($input: CreateRequestInput! = { quota: "alice", pattern: "/demo
 
 # The progress of a request until it is finished.
 subscription Progress($id: Int! = 1) {
-  requestProgress(id: $id) { state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal eta eventId }
+  requestProgress(requestId: $id) { state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal eta { planned } eventId }
 }
 
 # Stage changes of all files that the caller may list.

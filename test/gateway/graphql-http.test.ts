@@ -93,7 +93,7 @@ test.each([
 });
 
 test('subscriptions and /graphql/stream return an event stream if it is acceptable', async () => {
-  const subscription = { query: 'subscription { requestProgress(id: 2147483647) { state } }' };
+  const subscription = { query: 'subscription { requestProgress(requestId: 2147483647) { state } }' };
   for (const Accept of ['application/json, text/event-stream', 'application/json, text/event-stream;q=0.1', '*/*']) {
     const { headers, text } = await post('/graphql', subscription, { Accept });
     expect(headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
@@ -106,7 +106,7 @@ test('subscriptions and /graphql/stream return an event stream if it is acceptab
 test('a BigInt variable beyond 2^53 must be a string', async () => {
   await addFiles(app.ctx, [{ path: '/exact/1', stage: 'ONDISK' }]);
   const id = await createRequest(app.ctx, { quota: 'alice', files: ['/exact/1'] });
-  const query = 'subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) { state } }';
+  const query = 'subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) { state } }';
   const watch = async (after: string) => {
     const target = `/graphql?query=${encode(query)}&variables=${encode(`{"id":${id},"after":${after}}`)}`;
     return (await send(app, target, { headers: EVENTS })).text;
@@ -121,7 +121,7 @@ const INVALID = [
   [
     'a subscription that is not valid',
     { query: 'subscription { requestProgress { state } }' },
-    /argument "id"/,
+    /argument "requestId"/,
     'GRAPHQL_VALIDATION_FAILED',
   ],
   [
@@ -132,7 +132,7 @@ const INVALID = [
   ],
   [
     'a variable of another type',
-    { query: 'subscription ($id: Int!) { requestProgress(id: $id) { state } }', variables: { id: 'x' } },
+    { query: 'subscription ($id: Int!) { requestProgress(requestId: $id) { state } }', variables: { id: 'x' } },
     /Int cannot represent/,
     'BAD_USER_INPUT',
   ],
@@ -174,7 +174,7 @@ test.each([
   ['/graphql', 'a subscription', 'use the single connection mode of /graphql/stream'],
   ['/graphql/stream', '/graphql/stream', "send a stream's token"],
 ])('a subscription at %s returns 406 if the client accepts only JSON', async (path, what, otherwise) => {
-  const query = 'subscription { requestProgress(id: 2147483647) { state } }';
+  const query = 'subscription { requestProgress(requestId: 2147483647) { state } }';
   const message = `${what} returns an event stream: send "Accept: text/event-stream", or ${otherwise}`;
   const errors = [{ message, extensions: { code: 'EVENT_STREAM_REQUIRED' } }];
   for (const Accept of ['application/json', RESPONSE])
@@ -215,14 +215,14 @@ test.each(INVALID)('%s returns errors and no data on each stream', async (_name,
 });
 
 test('an error of a subscription source has no data', async () => {
-  const query = 'subscription { requestProgress(id: 2147483647) { state } }';
+  const query = 'subscription { requestProgress(requestId: 2147483647) { state } }';
   const { text } = await post('/graphql/stream', { query }, EVENTS);
   expect(messagesOf(text)[0]).toMatch(/^event: next\ndata: \{"errors":\[/);
   expect(text).not.toContain('"data"');
 });
 
 describe('the id of an event', () => {
-  const PROGRESS = 'subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) { state } }';
+  const PROGRESS = 'subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) { state } }';
 
   /** Adds a request with three events, and returns their ids. */
   async function addRequest(name: string): Promise<{ id: number; eventIds: string[] }> {

@@ -54,14 +54,14 @@ const nest = (depth: number): string =>
   depth <= 0 ? 'label' : `quota { requests(first: 1) { edges { node { ${nest(depth - 5)} } } } }`;
 
 test('a query that is nested too deeply is refused before it reads anything', async () => {
-  const query = `{ request(id: 1) { ${nest(20)} } }`;
+  const query = `{ request(requestId: 1) { ${nest(20)} } }`;
   const statements = await recordStatements(async () => {
     expect(await askErrors(app, query)).toEqual([
       'the operation nests fields 18 levels deep, but the maximum is 12 (GRAPHQL_DEPTH)',
     ]);
   });
   expect(statements).toEqual([]);
-  await askData(app, `{ request(id: 1) { ${nest(5)} } }`);
+  await askData(app, `{ request(requestId: 1) { ${nest(5)} } }`);
 });
 
 test('the cost of a query is computed from its variables each time', async () => {
