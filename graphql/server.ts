@@ -15,17 +15,24 @@ import { checkMethod, HttpError } from '../src/gateway/http/http-body.js';
 import { limitStreams } from '../src/gateway/limits/limits.js';
 import { createErrorMask, logStrayErrors, rememberContext } from './schema/errors.js';
 import { schema } from './schema/schema.js';
+import { checkOperation, limitOperations } from './server/costs.js';
 import {
   type CheckedDocument,
   checkDocument,
   createDocumentCache,
-  findExcess,
-  limitOperations,
+  findOperation,
   ownRules,
   parseDocument,
 } from './server/documents.js';
 import { createGraphiql } from './server/graphiql.js';
-import { acceptedOf, createErrorHandler, notAcceptable, type Params, readParams } from './server/http.js';
+import {
+  acceptedOf,
+  createErrorHandler,
+  notAcceptable,
+  type Params,
+  readParams,
+  streamRequired,
+} from './server/http.js';
 import { openDocuments } from './server/persisted.js';
 import { createSdl, SDL_PATH } from './server/sdl.js';
 import { EVENT_STREAM, EventStreams, type Pipeline } from './subscriptions/event-streams.js';
@@ -108,9 +115,11 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   if (page && type === 'text/html') return await page(res);
   const params = await pipeline.readParams(req);
   await pipeline.check?.(req, params.query);
-  const isStreamed = type === EVENT_STREAM || isSubscription(req, params);
+  const needsStream = isSubscription(req, params);
+  const isStreamed = type === EVENT_STREAM || needsStream;
   if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.answerAlone(req, res, params);
-  if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
+  if (needsStream) throw streamRequired('a subscription', 'use the single connection mode of /graphql/stream');
+  if (type === undefined) throw notAcceptable(...RESULT_TYPES);
   req.headers.accept = type; // pass only the preferred media type to Yoga, which ignores quality values
   req.body = params;
   const response = await yoga.handleNodeRequestAndResponse(req, res, { req, res });
@@ -146,9 +155,11 @@ const takeChecked: Plugin<object, HttpContext> = {
     const { req } = context as Partial<HttpContext>;
     const found = req && checked.get(req);
     setParseFn((source: string) => {
-      if (found?.text !== String(params.source)) return parseDocument(source);
-      if (found.document) return found.document;
-      throw found.faults[0];
+      const isChecked = found?.text === String(params.source);
+      if (isChecked && !found.document) throw found.faults[0];
+      const document = (isChecked && found.document) || parseDocument(source);
+      findOperation(document, (context as { params?: Params }).params?.operationName);
+      return document;
     });
   },
   onValidate: ({ context, params, setResult }) => {
@@ -179,8 +190,9 @@ function observeExecution(): Plugin<object, HttpContext> {
 
 /** Executes subscriptions with graphql-js instead of Yoga's executor, which uses more CPU time for each event. */
 async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
-  const excess = findExcess(args, limits);
-  return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);
+  const { error, report } = checkOperation(args, limits);
+  if (error) return { errors: [error], ...report };
+  return (await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>;
 }
 
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;

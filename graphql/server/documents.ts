@@ -1,10 +1,7 @@
-/** Parses GraphQL operations, validates them, and limits their size and cost. */
-
-import { complexityFromQuery } from '@pothos/plugin-complexity';
+/** Parses GraphQL documents, validates them, and limits their size. */
 import {
   type ASTVisitor,
   type DocumentNode,
-  type ExecutionArgs,
   type FieldNode,
   type FragmentDefinitionNode,
   GraphQLError,
@@ -23,9 +20,7 @@ import {
   type ValidationRule,
   validate,
 } from 'graphql';
-import type { Plugin } from 'graphql-yoga';
 import { LRUCache } from 'lru-cache';
-import type { Context } from '../../src/domain/context.js';
 
 /** Maximum number of tokens in a document. Parsing millions of tokens would take seconds. */
 const MAX_TOKENS = 10_000;
@@ -73,6 +68,18 @@ export function parseDocument(text: string): DocumentNode {
       Object.assign(fault.extensions, PARSE_FAILED);
     throw fault;
   }
+}
+
+/**
+ * Returns the operation that a request selects.
+ * @throws GraphQLError
+ */
+export function findOperation(document: DocumentNode, operationName?: string | null): OperationDefinitionNode {
+  const operation = getOperationAST(document, operationName);
+  if (operation) return operation;
+  throw new GraphQLError('Could not determine what operation to execute.', {
+    extensions: { code: 'OPERATION_RESOLUTION_FAILURE', http: { spec: true, status: 400 } },
+  });
 }
 
 /** Counts the nodes of a fragment only once, even if the document uses the fragment several times. */
@@ -241,8 +248,6 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
   return sum;
 }
 
-type Limits = Context['config']['limits'];
-
 /**
  * A limit that a document exceeds. `limit` is the name of the setting that configures the limit, if there is such a
  * setting.
@@ -253,46 +258,11 @@ interface Excess {
   allowed: number;
 }
 
-function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
+export function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
   return new GraphQLError(message, {
     extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
   });
-}
-
-export function limitOperations(limits: Limits): Plugin {
-  const check = ({ args, setResultAndStopExecution }: Hook) => {
-    const error = findExcess(args, limits);
-    if (error) setResultAndStopExecution({ errors: [error] });
-  };
-  return { onExecute: check };
-}
-
-interface Hook {
-  args: ExecutionArgs;
-  setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
-}
-
-/** Returns an error if an operation exceeds a limit or has invalid variables. */
-export function findExcess(
-  { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
-  limits: Limits,
-): GraphQLError | undefined {
-  const operation = getOperationAST(document, operationName);
-  const given = variableValues ?? {};
-  if (!operation) return undefined;
-  const [invalid] = readVariables(schema, operation, given).errors ?? [];
-  if (invalid) return invalid;
-  const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
-  const { depth, breadth, complexity } = complexityFromQuery(
-    { kind: Kind.DOCUMENT, definitions: [operation, ...fragments] },
-    { schema, ctx: contextValue as object, variables: given },
-  );
-  return (
-    exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `nests fields ${n} levels deep`) ??
-    exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields`) ??
-    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `has a cost of ${n}`)
-  );
 }
 
 /**
@@ -331,14 +301,5 @@ function countKeys(value: unknown): number {
 function shorten(error: GraphQLError): GraphQLError {
   const { message, nodes = null } = error;
   const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
-  return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } });
-}
-
-function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {
-  if (found <= allowed) return undefined;
-  return tooLarge(`the operation ${say(Math.ceil(found))}, but the maximum is ${allowed} (${limit})`, {
-    limit,
-    found,
-    allowed,
-  });
+  return new GraphQLError(shown, { nodes, extensions: { code: 'BAD_USER_INPUT', http: { spec: true, status: 400 } } });
 }

@@ -5,13 +5,23 @@ import { messageOf, quote, UnavailableError, UnconfirmedError } from '../../src/
 import { isObject } from '../../src/core/text/json.js';
 import { HttpError, parseBounded, readJsonBody } from '../../src/gateway/http/http-body.js';
 import { answerOf, createErrorHandler as createHandler } from '../../src/gateway/http/http-errors.js';
-import { RefusedDocument } from './persisted.js';
 
 export interface Params {
   query: string;
   operationName?: string | null;
   variables?: Record<string, unknown> | null;
   extensions?: Record<string, unknown> | null;
+}
+
+/** An HTTP error with a code that GraphQL clients recognise. */
+export class CodedHttpError extends HttpError {
+  readonly code: string;
+
+  /** @param status the HTTP status of the response; 200 for some errors in Apollo's protocol */
+  constructor(status: number, code: string, message: string) {
+    super(status, message);
+    this.code = code;
+  }
 }
 
 /**
@@ -25,6 +35,12 @@ export function acceptedOf(req: Request, types: readonly string[]): string | und
 
 export function notAcceptable(...types: string[]): HttpError {
   return new HttpError(406, `the Accept header must allow ${types.join(' or ')}`);
+}
+
+/** @param otherwise what the client can do instead of accepting an event stream */
+export function streamRequired(what: string, otherwise: string): CodedHttpError {
+  const message = `${what} returns an event stream: send "Accept: text/event-stream", or ${otherwise}`;
+  return new CodedHttpError(406, 'EVENT_STREAM_REQUIRED', message);
 }
 
 /**
@@ -82,6 +98,10 @@ function readQueryString(req: Request): object {
 }
 
 function checkParams(value: unknown): Params {
+  if (Array.isArray(value)) {
+    const message = 'the body is a JSON list, but batching is not supported: send each operation in its own request';
+    throw new CodedHttpError(400, 'BATCHING_NOT_SUPPORTED', message);
+  }
   if (!isObject(value) || typeof value.query !== 'string') {
     throw new HttpError(400, 'the request must contain a "query" in a JSON object (POST) or in a URL parameter (GET)');
   }
@@ -114,7 +134,7 @@ export const createErrorHandler = (log: Logger): ErrorRequestHandler => createHa
 
 function sendError(res: Response, error: unknown): void {
   const { status, message, headers } = answerOf(error);
-  const code = error instanceof RefusedDocument ? error.code : STATUS_CODES[status];
+  const code = error instanceof CodedHttpError ? error.code : STATUS_CODES[status];
   const isUnsent = error instanceof UnavailableError && !(error instanceof UnconfirmedError);
   const retry = isUnsent ? { retryAfterSeconds: error.retryAfterSeconds } : {};
   res.status(status).set(headers);

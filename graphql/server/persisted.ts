@@ -7,7 +7,7 @@ import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';
 import { readTrusted, withoutAlgorithm } from '../../src/core/trusted-documents.js';
 import type { Context } from '../../src/domain/context.js';
-import { HttpError } from '../../src/gateway/http/http-body.js';
+import { CodedHttpError } from './http.js';
 
 interface DocumentParams {
   query?: unknown;
@@ -18,20 +18,9 @@ interface DocumentParams {
 interface Documents {
   /**
    * @returns the document's text; undefined if the request contains neither a text nor an id
-   * @throws RefusedDocument
+   * @throws CodedHttpError
    */
   find(given: DocumentParams, caller: Caller): string | undefined;
-}
-
-/** An error for a rejected document, with a code that GraphQL clients recognise. */
-export class RefusedDocument extends HttpError {
-  readonly code: string;
-
-  /** @param status the HTTP status of the response; 200 for some errors in Apollo's protocol */
-  constructor(status: number, code: string, message: string) {
-    super(status, message);
-    this.code = code;
-  }
 }
 
 /** @throws Error if the file of trusted documents is invalid */
@@ -54,8 +43,8 @@ export function openDocuments({
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
       // the error code PERSISTED_QUERY_NOT_SUPPORTED makes Apollo clients send the document's text instead of its hash
-      if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
-      throw new RefusedDocument(
+      if (id.isHash) throw new CodedHttpError(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
+      throw new CodedHttpError(
         404,
         'PERSISTED_QUERY_NOT_FOUND',
         `there is no persisted document with the id ${quote(id.name)}`,
@@ -65,7 +54,7 @@ export function openDocuments({
 }
 
 const untrusted = () =>
-  new RefusedDocument(
+  new CodedHttpError(
     403,
     'UNTRUSTED_DOCUMENT',
     'the gateway executes only documents from the file that TAPEGATE_TRUSTED_DOCUMENTS names, and this file does not contain the document',

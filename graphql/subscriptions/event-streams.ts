@@ -9,21 +9,14 @@
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Request, Response } from 'express';
-import {
-  type DocumentNode,
-  type ExecutionArgs,
-  type ExecutionResult,
-  GraphQLError,
-  type GraphQLSchema,
-  getOperationAST,
-} from 'graphql';
+import { type DocumentNode, type ExecutionArgs, type ExecutionResult, GraphQLError, type GraphQLSchema } from 'graphql';
 import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
 import { checkMethod, HttpError, sizeOfBody } from '../../src/gateway/http/http-body.js';
 import { disconnectSignalOf } from '../../src/gateway/http/unfinished-responses.js';
 import { holdLimits, stopCountingRequest } from '../../src/gateway/limits/limits.js';
 import type { EventCursor } from '../schema/event-cursor.js';
-import { readVariables } from '../server/documents.js';
-import { acceptedOf, notAcceptable, type Params } from '../server/http.js';
+import { findOperation, readVariables } from '../server/documents.js';
+import { acceptedOf, notAcceptable, type Params, streamRequired } from '../server/http.js';
 
 type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
 type Execute = (args: ExecutionArgs) => Promise<Result> | Result;
@@ -143,7 +136,10 @@ export class EventStreams {
     const known = this.shared.get(token);
     const stream = known?.owner === owner ? known : undefined;
     if (req.method === 'DELETE') return await this.answer(exchangeOf(req, res, stream), req);
-    if (!wantsStream(req, stream)) return await this.answerBeside(req, res, stream);
+    if (!wantsStream(req, stream)) {
+      if (token === '') throw streamRequired('/graphql/stream', "send a stream's token");
+      return await this.answerBeside(req, res, stream);
+    }
     if (stream) throw new HttpError(409, 'Stream already open');
     if (this.isIssued(token, owner)) return await this.connect(req, res, { owner, token });
     await this.answerAlone(req, res, await this.pipeline.readParams(req));
@@ -240,8 +236,7 @@ export class EventStreams {
       const document = steps.parse(params.query);
       const faults = steps.validate(schema, document);
       if (faults.length > 0) return refuse(exchange, faults);
-      const operation = getOperationAST(document, params.operationName);
-      if (!operation) return refuse(exchange, [new GraphQLError('Could not determine what operation to execute.')]);
+      const operation = findOperation(document, params.operationName);
       if (operation.operation === 'mutation' && req.method === 'GET') {
         throw new HttpError(405, 'mutations are not allowed over GET: use POST', { Allow: 'POST' });
       }

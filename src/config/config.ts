@@ -70,7 +70,10 @@ const READER_SECONDS = 60;
 const THREADS = 4;
 
 export type AccessConfig = Settings['access'];
-export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
+export type BrowserConfig = Pick<
+  Config,
+  'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'corsExposedHeaders' | 'tlsCert' | 'dashboard'
+>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
 /**
  * `diskCalls` is the maximum number of concurrent calls to restore disks. Because of this limit, calls to a stalled

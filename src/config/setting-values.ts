@@ -208,6 +208,10 @@ export function parseOrigin(text: string): string | undefined {
   return new URL(text).origin;
 }
 
+export function parseHeaderName(text: string): string | undefined {
+  return /^[\w!#$%&'*+.^`|~-]+$/.test(text) ? text : undefined;
+}
+
 export function parseHost(text: string): string | undefined {
   const host = isIPv6(text) ? `[${text}]` : text;
   const isHost = (/^[\w.-]+$/.test(host) || host.startsWith('[')) && URL.canParse(`http://${host}/`);

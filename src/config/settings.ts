@@ -332,6 +332,13 @@ export const schema = z.object({
   ).describe(
     'web origins whose pages may send requests to the gateway, such as `https://portal.example.org,http://localhost:5173`',
   ),
+  corsExposedHeaders: listed(
+    'TAPEGATE_CORS_EXPOSED_HEADERS',
+    parsedParts(values.parseHeaderName, 'a list of header names such as X-Trace-Id'),
+    [],
+  ).describe(
+    'further response headers, for example of a proxy, that the pages of the origins in `TAPEGATE_CORS_ORIGINS` may read, such as `X-Trace-Id,Server-Timing`. These pages may always read `Retry-After`, `RateLimit`, `X-Request-Id` and `traceparent`, and send any request header',
+  ),
   tlsCert: optional('TAPEGATE_TLS_CERT', text).describe(
     "PEM file with the gateway's certificate and intermediate certificates. If `TAPEGATE_TLS_KEY` is also set, the gateway uses TLS",
   ),

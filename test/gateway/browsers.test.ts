@@ -18,7 +18,12 @@ let app: TestApp;
 let closed: TestApp;
 beforeAll(async () => {
   app = await startApp({
-    config: { corsOrigins: [LISTED], publicUrl: `${PUBLIC}/below`, allowedHosts: ['tape_gate', '[2001:db8::7]'] },
+    config: {
+      corsOrigins: [LISTED],
+      corsExposedHeaders: ['X-Trace-Id'],
+      publicUrl: `${PUBLIC}/below`,
+      allowedHosts: ['tape_gate', '[2001:db8::7]'],
+    },
   });
   closed = await startBeside(app, {
     config: { host: '0.0.0.0', corsOrigins: [], publicUrl: undefined, allowedHosts: [] },
@@ -279,15 +284,22 @@ test('GraphQL reads a body only if its type is application/json', async () => {
 const corsOf = ({ headers }: Answer) =>
   Object.fromEntries([...headers].filter(([name]) => name.startsWith('access-control-')));
 
+/** Request headers of Apollo Client, urql, graphql-sse, browsers and tracing libraries. */
+const CLIENT_HEADERS = [
+  ...['apollo-require-preflight', 'apollographql-client-name', 'apollographql-client-version', 'authorization'],
+  ...['baggage', 'content-type', 'graphql-cost', 'graphql-preflight', 'idempotency-key', 'last-event-id'],
+  ...['traceparent', 'tracestate', 'x-apollo-operation-name', 'x-graphql-event-stream-token', 'x-request-id'],
+].join(',');
+
 const preflight = (Origin: string): Record<string, string> => ({
   Origin,
   'Access-Control-Request-Method': 'POST',
-  'Access-Control-Request-Headers': 'authorization,content-type,last-event-id,x-graphql-event-stream-token',
+  'Access-Control-Request-Headers': CLIENT_HEADERS,
   'Sec-Fetch-Site': 'cross-site',
   'Sec-Fetch-Mode': 'cors',
 });
 
-const READABLE = 'Allow,RateLimit,RateLimit-Policy,Retry-After,WWW-Authenticate';
+const READABLE = 'Allow,RateLimit,RateLimit-Policy,Retry-After,WWW-Authenticate,X-Request-Id,traceparent,X-Trace-Id';
 
 describe.each([
   ...[`${REST}/requests`, `${REST}/requests/1`, `${REST}/files`, `${REST}/quota/alice`],

@@ -116,24 +116,79 @@ test('a BigInt variable beyond 2^53 must be a string', async () => {
 });
 
 const INVALID = [
-  ['a query that cannot be parsed', { query: '{' }, /^Syntax Error/],
-  ['a query that is not valid', { query: '{ nothing }' }, /^Cannot query field "nothing"/],
-  ['a subscription that is not valid', { query: 'subscription { requestProgress { state } }' }, /argument "id"/],
-  ['no operation of that name', { query: 'query A { __typename }', operationName: 'B' }, /what operation/],
+  ['a query that cannot be parsed', { query: '{' }, /^Syntax Error/, 'GRAPHQL_PARSE_FAILED'],
+  ['a query that is not valid', { query: '{ nothing }' }, /^Cannot query field "nothing"/, 'GRAPHQL_VALIDATION_FAILED'],
+  [
+    'a subscription that is not valid',
+    { query: 'subscription { requestProgress { state } }' },
+    /argument "requestId"/,
+    'GRAPHQL_VALIDATION_FAILED',
+  ],
+  [
+    'no operation of that name',
+    { query: 'query A { __typename }', operationName: 'B' },
+    /what operation/,
+    'OPERATION_RESOLUTION_FAILURE',
+  ],
   [
     'a variable of another type',
     { query: 'subscription ($id: Int!) { requestProgress(requestId: $id) { state } }', variables: { id: 'x' } },
     /Int cannot represent/,
+    'BAD_USER_INPUT',
   ],
   ...[
     '{ stageChanges(match: "/a/") @skip(if: true) { path } }',
     '{ ...F @include(if: false) } fragment F on Subscription { stageChanges { path } }',
   ].map(
     (body) =>
-      [`the subscription ${body}`, { query: `subscription ${body}` }, /^@(skip|include) is not allowed on /] as const,
+      [
+        `the subscription ${body}`,
+        { query: `subscription ${body}` },
+        /^@(skip|include) is not allowed on /,
+        'GRAPHQL_VALIDATION_FAILED',
+      ] as const,
   ),
-  ['a variable that is missing', { query: 'query ($id: Int!) { request(requestId: $id) { state } }' }, /"\$id"/],
+  [
+    'a variable that is missing',
+    { query: 'query ($user: String!) { quota(user: $user) { size } }' },
+    /"\$user"/,
+    'BAD_USER_INPUT',
+  ],
 ] as const;
+
+const isQuery = ([, { query }]: (typeof INVALID)[number]) => !query.startsWith('subscription');
+
+test.each(INVALID.filter(isQuery))(
+  '%s returns 200 as application/json, otherwise 400',
+  async (_n, body, says, code) => {
+    const errors = [expect.objectContaining({ message: expect.stringMatching(says), extensions: { code } })];
+    expect(await post('/graphql', body, { Accept: 'application/json' })).toMatchObject({
+      status: 200,
+      body: { errors },
+    });
+    expect(await post('/graphql', body, { Accept: RESPONSE })).toMatchObject({ status: 400, body: { errors } });
+  },
+);
+
+test.each([
+  ['/graphql', 'a subscription', 'use the single connection mode of /graphql/stream'],
+  ['/graphql/stream', '/graphql/stream', "send a stream's token"],
+])('a subscription at %s returns 406 if the client accepts only JSON', async (path, what, otherwise) => {
+  const query = 'subscription { requestProgress(requestId: 2147483647) { state } }';
+  const message = `${what} returns an event stream: send "Accept: text/event-stream", or ${otherwise}`;
+  const errors = [{ message, extensions: { code: 'EVENT_STREAM_REQUIRED' } }];
+  for (const Accept of ['application/json', RESPONSE])
+    expect(await post(path, { query }, { Accept })).toMatchObject({ status: 406, body: { errors } });
+});
+
+test.each(['/graphql', '/graphql/stream'])('a JSON list of operations at %s is refused', async (path) => {
+  const message = 'the body is a JSON list, but batching is not supported: send each operation in its own request';
+  const errors = [{ message, extensions: { code: 'BATCHING_NOT_SUPPORTED' } }];
+  expect(await post(path, [TYPENAME, TYPENAME], path === '/graphql' ? {} : EVENTS)).toMatchObject({
+    status: 400,
+    body: { errors },
+  });
+});
 
 test.each(['{', '{ 1a }', '['])('the query %j is refused with 400, the first time and again', async (query) => {
   const errors = [expect.objectContaining({ extensions: { code: 'GRAPHQL_PARSE_FAILED' } })];
@@ -143,8 +198,8 @@ test.each(['{', '{ 1a }', '['])('the query %j is refused with 400, the first tim
   expect(await post('/graphql', { query })).toMatchObject({ status: 200, body: { errors } });
 });
 
-test.each(INVALID)('%s returns errors and no data on each stream', async (_name, body, says) => {
-  const errors = [expect.objectContaining({ message: expect.stringMatching(says) })];
+test.each(INVALID)('%s returns errors and no data on each stream', async (_name, body, says, code) => {
+  const errors = [expect.objectContaining({ message: expect.stringMatching(says), extensions: { code } })];
   for (const path of ['/graphql', '/graphql/stream']) {
     const { status, text } = await post(path, body, EVENTS);
     const [next = '', ...rest] = messagesOf(text);

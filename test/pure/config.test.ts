@@ -67,6 +67,7 @@ test('an empty environment gives the defaults, and an empty variable counts as u
     ...{ diskTimeout: 120, tapeTimeout: 900, smtpUrl: undefined, webhookHosts: [] },
     ...{ eventDays: 30, requestDays: 30, auditDays: 400, expiryNoticeHours: 48, readerSeconds: 60, diskCalls: 2 },
     ...{ dashboard: true, graphiql: true, introspection: true, trustedOnly: false, traces: false, corsOrigins: [] },
+    ...{ corsExposedHeaders: [] },
     ...{ streams: 5000, callerStreams: 1000, mailRate: 120, userMailRate: 60, rateLimit: 60_000, webdav: 'public' },
     ...{ metrics: undefined, restoreMode: undefined, gateways: new Map(), rateLocal: false, longLists: 16 },
   });
@@ -185,6 +186,11 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
     'TAPEGATE_CORS_ORIGINS',
     'https://Portal.example.org:443/, http://localhost:5173,',
     { corsOrigins: ['https://portal.example.org', 'http://localhost:5173'] },
+  ],
+  [
+    'TAPEGATE_CORS_EXPOSED_HEADERS',
+    'X-Trace-Id, Server-Timing',
+    { corsExposedHeaders: ['X-Trace-Id', 'Server-Timing'] },
   ],
   ...levels.map((level): [string, string, Partial<Settings>] => ['LOG_LEVEL', level, { logLevel: level }]),
 ])('%s=%s is accepted', (name, value, changes) => {
@@ -413,6 +419,7 @@ test.each<[name: string, must: string, values: string[]]>([
     'a list of origins such as https://example.org',
     ['*', 'null', 'portal.example.org', 'https://portal/app', 'https://u@portal', 'https://a b', ','],
   ],
+  ['TAPEGATE_CORS_EXPOSED_HEADERS', 'a list of header names such as X-Trace-Id', ['X Trace', 'X-Trace:', ',']],
   [
     'TAPEGATE_ALLOWED_HOSTS',
     'a list of host names and addresses, without ports',

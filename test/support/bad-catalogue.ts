@@ -26,8 +26,8 @@ export const badCatalogue: readonly BadInput[] = [
     mutate(field, 'of an unknown file', NO_FILE, { path: '/none' }),
   ),
   mutate('renameFiles', 'of an unknown file', NO_FILE, { from: '/none', to: '/b' }),
-  mutate('renameFiles', 'without a new path', /"to" of required type/, { from: '/none' }, 400),
-  mutate('renameFiles', 'to a number', /String cannot represent/, { from: '/none', to: 5 }, 400),
+  mutate('renameFiles', 'without a new path', /"to" of required type/, { from: '/none' }),
+  mutate('renameFiles', 'to a number', /String cannot represent/, { from: '/none', to: 5 }),
   mutate('withdrawFiles', 'with an email address as reason', /^reason must not contain an email address/, {
     ...{ path: '/none', reason: 'ask a@b.example' },
   }),

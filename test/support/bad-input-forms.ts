@@ -62,12 +62,12 @@ export const http = (name: string, says: RegExp, call: Partial<BadHttp>): BadHtt
   ...call,
 });
 
-export const ask = (name: string, says: RegExp, query: string, variables: object = {}, status = 200) =>
-  graphql(name, says, { query, variables }, status);
+export const ask = (name: string, says: RegExp, query: string, variables: object = {}) =>
+  graphql(name, says, { query, variables });
 
 /** Returns a row for a mutation with an input. @param what completes the row's name, such as "without a size" */
-export const mutate = (field: string, what: string, says: RegExp, input: object, status = 200) =>
-  ask(`${field} ${what}`, says, mutationOf(field), { input }, status);
+export const mutate = (field: string, what: string, says: RegExp, input: object) =>
+  ask(`${field} ${what}`, says, mutationOf(field), { input });
 
 /** Returns a row for each bad value of the only field of a mutation's input. */
 export const mutateEach = (field: string, name: string, says: RegExp, values: readonly (string | number)[]) =>
@@ -79,19 +79,19 @@ export const shorten = (value: unknown) => JSON.stringify(value).slice(0, 30);
  * Returns rows with the same bad value for POST, PUT, createRequest and updateRequest.
  * Files and patterns cannot be changed, so their rows only cover POST and createRequest.
  */
-export function writers(name: string, field: string, value: unknown, pattern: string, graphqlStatus = 200): BadInput[] {
+export function writers(name: string, field: string, value: unknown, pattern: string): BadInput[] {
   const says = new RegExp(pattern);
   const base = field === 'files' ? {} : { patterns: '/a/' };
   const created = { quota: 'alice', ...base, [field]: value };
   const input = Object.fromEntries(Object.entries(created).map(([key, v]) => [NAMES[key] ?? key, v]));
   const posted = [
     rest(`POST with ${name}`, says, { body: created }),
-    mutate('createRequest', `with ${name}`, says, input, graphqlStatus),
+    mutate('createRequest', `with ${name}`, says, input),
   ];
   if (field === 'files' || field === 'patterns') return posted;
   return [
     ...posted,
     rest(`PUT with ${name}`, says, { method: 'PUT', path: '/requests/1', body: { quota: 'alice', [field]: value } }),
-    mutate('updateRequest', `with ${name}`, says, { requestId: 1, [NAMES[field] ?? field]: value }, graphqlStatus),
+    mutate('updateRequest', `with ${name}`, says, { requestId: 1, [NAMES[field] ?? field]: value }),
   ];
 }

@@ -116,8 +116,11 @@ function isLinkFollowed(req: Request): boolean {
   return isRead && req.get('sec-fetch-mode') === 'navigate' && req.get('sec-fetch-dest') === 'document';
 }
 
-/** Response headers that pages of listed origins can read. */
-const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];
+/** Response headers that pages of listed origins can read, besides those in TAPEGATE_CORS_EXPOSED_HEADERS. */
+const READ_HEADERS = [
+  ...['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'],
+  ...['X-Request-Id', 'traceparent'],
+];
 
 const MAX_AGE_SECONDS = 600;
 
@@ -125,9 +128,9 @@ const MAX_AGE_SECONDS = 600;
  * Creates the CORS handler. Pages of other origins are not allowed to send cookies. Preflight responses allow all
  * requested headers and the usual methods.
  */
-function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
+function createCors({ corsOrigins, corsExposedHeaders }: BrowserConfig): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
-  const options = { exposedHeaders: READ_HEADERS, maxAge: MAX_AGE_SECONDS };
+  const options = { exposedHeaders: [...READ_HEADERS, ...corsExposedHeaders], maxAge: MAX_AGE_SECONDS };
   return (req, res, next) => {
     // set Vary even without an Origin header, so that caches do not mix up responses for different origins
     res.vary('Accept, Origin');

@@ -1,4 +1,4 @@
-/** Generates the lists of operations in docs/reference/graphql.md from the schema. */
+/** Generates the lists of operations and of query costs in docs/reference/graphql.md from the schema. */
 import { schema } from '../../../graphql/schema/schema.js';
 
 type ObjectType = ReturnType<typeof schema.getQueryType>;
@@ -30,3 +30,19 @@ function formatType(type: ObjectType): string {
 export const formatQueries = (): string => formatType(schema.getQueryType());
 export const formatMutations = (): string => formatType(schema.getMutationType());
 export const formatSubscriptions = (): string => formatType(schema.getSubscriptionType());
+
+/** Lists the fields whose descriptions state a query cost, the highest cost first. */
+export function formatCosts(): string {
+  const names = new Map<string, string[]>();
+  for (const type of Object.values(schema.getTypeMap())) {
+    if (!('getFields' in type)) continue;
+    for (const { name, description } of Object.values(type.getFields())) {
+      const [, cost] = /Query cost: (.+)\.$/.exec(description ?? '') ?? [];
+      if (cost) names.set(cost, [...(names.get(cost) ?? []), `\`${type.name}.${name}\``]);
+    }
+  }
+  return [...names]
+    .sort(([a], [b]) => Number.parseInt(b, 10) - Number.parseInt(a, 10))
+    .map(([cost, fields]) => `- ${cost}: ${fields.sort().join(', ')}`)
+    .join('\n');
+}

@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../core/package-root.js';
 import { formatCommands } from './commands.js';
-import { formatMutations, formatQueries, formatSubscriptions } from './graphql.js';
+import { formatCosts, formatMutations, formatQueries, formatSubscriptions } from './graphql.js';
 import { formatMetrics } from './metrics.js';
 import { formatLimits, formatSettings } from './settings-table.js';
 
@@ -16,6 +16,7 @@ const parts: Record<string, () => string | Promise<string>> = {
   limits: formatLimits,
   metrics: formatMetrics,
   queries: formatQueries,
+  costs: formatCosts,
   mutations: formatMutations,
   subscriptions: formatSubscriptions,
 };
