@@ -182,7 +182,7 @@ async function showLog(url: string, id: number, options: OutputOptions & { limit
     header: ['CREATED', 'TYPE', 'REQUEST', 'STATE', 'TRIES', 'NEXT', 'ERROR'],
     cells: ({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [
       formatTime(createdAt),
-      messageTypes.get(type),
+      messageTypes.get(type) ?? type,
       requestId,
       outcomes[state],
       attempts,
