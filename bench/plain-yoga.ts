@@ -134,8 +134,8 @@ function plainSchema(pool: pg.Pool) {
       request: t.field({
         type: RequestType,
         nullable: true,
-        args: { id: t.arg.int({ required: true }) },
-        resolve: async (_root, { id }) => (await read('plain_request', REQUEST, [id]))[0] as Request,
+        args: { requestId: t.arg.int({ required: true }) },
+        resolve: async (_root, { requestId }) => (await read('plain_request', REQUEST, [requestId]))[0] as Request,
       }),
       tapeFiles: t.field({
         type: Files,

@@ -43,8 +43,8 @@ __all__ = ["NotOnDisk", "Refused", "Tapegate", "UnexpectedResponse"]
 INTEGERS = {
     "available", "bytes", "bytesAlsoRequested", "bytesAtPrimaryPath", "bytesOnDisk", "bytesRestored", "bytesRunning",
     "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition", "depthBytes", "eventId", "free", "stagedBytes", "maxBytes",
-    "position", "quotaSize", "quotaUsed", "quotaUsedAfter", "refused", "requested", "reserved", "sent",
-    "size", "used", "uses",
+    "position", "quotaSize", "quotaUsed", "quotaUsedAfter", "requestFiles", "requested", "reserved", "sent",
+    "size", "used",
 }
 
 #: Timeouts in seconds: for a response, and between two events of a stream, which sends at least one every 12 seconds.
@@ -649,10 +649,10 @@ def _request(tapes, given):
 
 def _own_quota(tapes):
     """Returns the default quota of the caller. Raises _Usage if the caller has none."""
-    caller = tapes._ask("caller", "{ caller { name way roles defaultQuota } }")
+    caller = tapes._ask("caller", "{ caller { name authentication roles defaultQuota } }")
     if caller["defaultQuota"]:
         return caller["defaultQuota"]
-    if "user" not in caller["roles"] or caller["way"] == "open":
+    if "USER" not in caller["roles"] or caller["authentication"] == "OPEN":
         raise _Usage("--quota is required: %s has no quota" % caller["name"])
     return caller["name"]
 

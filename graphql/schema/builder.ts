@@ -4,7 +4,7 @@
 import SchemaBuilder, { type OutputType } from '@pothos/core';
 import ComplexityPlugin from '@pothos/plugin-complexity';
 import PrismaPlugin from '@pothos/plugin-prisma';
-import RelayPlugin from '@pothos/plugin-relay';
+import RelayPlugin, { resolveNodes } from '@pothos/plugin-relay';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { parseZonedTime } from '../../src/core/time.js';
@@ -83,15 +83,21 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     beforeArgOptions: { description: 'Returns the items before this cursor.' },
     nodesQueryOptions: {
       description: `Returns the objects with the given global IDs, in the given order. An object that does not exist is null. At most ${MAX_PAGE_SIZE} IDs.`,
-      nullable: true,
+      nullable: { list: true, items: true },
       complexity: ({ ids }) => ({ field: 1, multiplier: Math.min(ids.length, MAX_PAGE_SIZE) / 10 }),
       args: { ids: { description: 'The global IDs of the objects.' } },
-      resolve: async (_root, { ids }, ctx, _info, load) => {
+      resolve: async (_root, { ids }, ctx, info): Promise<unknown[]> => {
         if (ids.length > MAX_PAGE_SIZE) {
           throw new InvalidInputError('ids', `must contain at most ${MAX_PAGE_SIZE} ids, not ${ids.length}`);
         }
         const visible = await Promise.all(ids.map((id) => maySee(ctx, 'ids', id)));
-        const loaded = await load(ids.filter((_, index) => visible[index]));
+        // the loader that Pothos passes to this function would load all ids of the query, also those of hidden objects
+        const loaded = await resolveNodes(
+          builder,
+          ctx,
+          info,
+          ids.filter((_, index) => visible[index]),
+        );
         return visible.map((isVisible) => (isVisible ? loaded.shift() : null));
       },
     },

@@ -136,12 +136,28 @@ tokenFile=site.token. docs/operators/libraries/README.md describes the settings.
  * @throws UsageError; its message omits the value, because the value might be a secret
  */
 function readSettings(given: readonly string[]): { name: string; value: string }[] {
-  return given.map((each) => {
+  const settings = new Map<string, string>();
+  for (const each of given) {
     const at = each.indexOf('=');
     const name = each.slice(0, Math.max(at, 0));
+    const value = each.slice(at + 1);
     if (name === '') throw new UsageError('--set must be key=value');
-    return { name, value: each.slice(at + 1) };
-  });
+    if (settings.has(name)) throw new UsageError(`--set sets ${name} twice`);
+    if (/^[[{]/.test(value) && !isJson(value)) {
+      throw new UsageError(`--set ${name}: the value begins like JSON, but is not valid JSON`);
+    }
+    settings.set(name, value);
+  }
+  return [...settings].map(([name, value]) => ({ name, value }));
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 type ShownLibrary = ReturnType<typeof presentLibrary>;

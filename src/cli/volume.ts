@@ -60,10 +60,10 @@ interface MediumOptions extends OutputOptions {
 async function setMedium(names: string[], options: MediumOptions): Promise<void> {
   const all = options.all === true;
   if (names.length > 0 === all) throw new UsageError('give names of volumes, or --all');
-  const { medium } = options;
-  const input = all ? { all, medium } : { names, medium };
+  const input = { ...(all ? { all } : { names }), medium: options.medium };
+  const medium = nameOfValue(options.medium);
   const { volumeCount } = await askChange(findOperatedSite(), SetVolume, { input });
-  printResult({ medium, volumeCount }, `${plural(volumeCount, 'volume')}: medium ${nameOfValue(medium)}`, options);
+  printResult({ medium, volumeCount }, `${plural(volumeCount, 'volume')}: medium ${medium}`, options);
 }
 
 interface ListOptions extends OutputOptions {
@@ -82,7 +82,7 @@ async function listVolumes(options: ListOptions): Promise<void> {
       formatBytes(volume.bytes ?? 0n),
       ...(retired ? [describeRetirement(volume)] : []),
     ],
-    present: (volume) => ({ ...volume, library: volume.library.name }),
+    present: (volume) => ({ ...volume, library: volume.library.name, medium: nameOfValue(volume.medium) }),
   });
 }
 

@@ -10,6 +10,7 @@ import {
   type WebhookEvent,
   type WebhookMessageState,
   WebhookMessages,
+  type WebhookMessageType,
   type WebhookRowFragment,
   Webhooks,
 } from '../generated/command-operations.js';
@@ -167,6 +168,12 @@ async function listWebhooks(url: string, options: OutputOptions): Promise<void> 
   });
 }
 
+/** Maps GraphQL names of message types to the names in messages. */
+const messageTypes = new Map<WebhookMessageType, string>([
+  ...Object.entries(events).map(([name, event]) => [event, name] as const),
+  ['WEBHOOK_TEST', 'webhook.test'],
+]);
+
 const outcomes: Record<WebhookMessageState, string> = { PENDING: 'waiting', SENT: 'sent', GIVEN_UP: 'given up' };
 
 async function showLog(url: string, id: number, options: OutputOptions & { limit?: string }): Promise<void> {
@@ -175,7 +182,7 @@ async function showLog(url: string, id: number, options: OutputOptions & { limit
     header: ['CREATED', 'TYPE', 'REQUEST', 'STATE', 'TRIES', 'NEXT', 'ERROR'],
     cells: ({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [
       formatTime(createdAt),
-      type,
+      messageTypes.get(type) ?? type,
       requestId,
       outcomes[state],
       attempts,

@@ -1,5 +1,5 @@
 /**
- * The registry of library types, keyed by the names that `tapegate library add --kind` accepts. A library loads the AWS
+ * The registry of library types, keyed by the names that `tapegate library add --type` accepts. A library loads the AWS
  * SDK or undici only when it sends its first request.
  */
 import path from 'node:path';

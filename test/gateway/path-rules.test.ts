@@ -88,6 +88,18 @@ test('the rules of the longest matching directory decide what is listed, counted
   expect(await listed('alice')).toEqual(ALL);
 });
 
+test('the query nodes returns null for hidden files and invalid ids, and the other objects in their places', async () => {
+  const { rows } = await app.ctx.db.pool.query<{ id: bigint; path: string }>('SELECT id, path FROM tape_file');
+  const idOf = (file: string) => `TapeFile:${rows.find(({ path }) => path === file)?.id}`;
+  const ids = [idOf('/closed/1'), 'TapeFile:x', idOf('/open/1'), 'TapeFile:99', idOf('/closed/open/1')];
+  const input = { ids: ids.map((id) => Buffer.from(id).toString('base64')) };
+  const query = 'query ($ids: [ID!]!) { nodes(ids: $ids) { ... on TapeFile { path } } }';
+  await close('LIST');
+  const others = [null, { path: '/open/1' }, null, { path: '/closed/open/1' }];
+  expect(await askData(gatewayOf('alice'), query, input)).toEqual({ nodes: [null, ...others] });
+  expect(await askData(gatewayOf('bob'), query, input)).toEqual({ nodes: [{ path: '/closed/1' }, ...others] });
+});
+
 const requestAs = (caller: string, fields: object) => create(gatewayOf(caller), { quota: caller, ...fields });
 
 test('files that its maker may not request are unknown to a request, also if they appear later', async () => {

@@ -50,8 +50,8 @@ test('the audit has a refused import with its faults', async () => {
   writeFileSync(rows, 'path,size\nrelative,1000\n');
   expect((await runCli(['import', rows], { env })).code).toBe(1);
   const last = parseLines(await runCli(['audit', '--operation', 'importRows', '--json'], { env })).at(-1);
-  expect(last).toMatchObject({ who: userInfo().username, result: 'INVALID_INPUT', count: 1 });
-  expect(last.given.faults[0]).toContain('relative');
+  expect(last).toMatchObject({ caller: userInfo().username, result: 'INVALID_INPUT', count: 1 });
+  expect(last.input.faults[0]).toContain('relative');
 });
 
 test('the table shows which suspensions are drains', async () => {
@@ -63,7 +63,7 @@ test('the table shows which suspensions are drains', async () => {
 test('a table and CSV contain no control character; JSON has the value as it was', async () => {
   const wild = '\u001b]0;title\u0007\u001b[2J\u202e=1+1';
   await expect(removeQuota(app.ctx, wild)).rejects.toMatchObject({ code: 'INVALID_INPUT' });
-  const rows = ['audit', '--operation', 'removeQuota', '--who', app.ctx.caller.name];
+  const rows = ['audit', '--operation', 'removeQuota', '--caller', app.ctx.caller.name];
   const [table, csv, json] = await Promise.all(
     [[], ['--csv'], ['--json']].map((args) => runCli([...rows, ...args], { env })),
   );
@@ -78,15 +78,15 @@ test('a table and CSV contain no control character; JSON has the value as it was
 
 test('the whole audit is exported as JSON Lines and CSV, and a table is limited', async () => {
   const caller = { ...app.ctx.caller, name: '=cmd,"x"' };
-  const user = ['--who', caller.name];
+  const user = ['--caller', caller.name];
   const audit = (...args: string[]) => runCli(['audit', ...args], { env });
   for (let n = 0; n < 1010; n++) await setQuota({ ...app.ctx, caller }, { user: 'many', size: BigInt(n) });
   const json = await audit(...user, '--json');
-  expect(parseLines(json).map(({ given }) => given.size)).toEqual(Array.from({ length: 1010 }, (_, n) => String(n)));
+  expect(parseLines(json).map(({ input }) => input.size)).toEqual(Array.from({ length: 1010 }, (_, n) => String(n)));
   const csv = await audit(...user, '--csv', '--limit', '2');
   const [header, first, second, ...rest] = csv.stdout.split('\n');
-  expect(header).toBe('at,who,way,tokenId,address,operation,objectKind,object,given,result,count');
-  expect(first).toMatch(/^[-:.T0-9]+Z,"'=cmd,""x""",system,,,setQuota,QUOTA,many,"\{""size"": ?""1008""\}",DONE,1$/);
+  expect(header).toBe('at,caller,authentication,tokenId,address,operation,objectKind,object,input,result,count');
+  expect(first).toMatch(/^[-:.T0-9]+Z,"'=cmd,""x""",SYSTEM,,,setQuota,QUOTA,many,"\{""size"": ?""1008""\}",DONE,1$/);
   expect([second, rest]).toEqual([expect.stringMatching(/""size"": ?""1009""/), ['']]);
   expect(csv.stderr).toBe('older entries are not shown; --limit shows more\n');
   const table = await audit(...user);
@@ -94,7 +94,7 @@ test('the whole audit is exported as JSON Lines and CSV, and a table is limited'
   expect(await audit(...user, '--json', '--limit', '1010')).toEqual(done(json.stdout));
   expect((await audit(...user, '--csv', '--since', '30m')).stdout.split('\n')).toHaveLength(1012);
   expect((await audit(...user, '--csv', '--until', '1w')).stdout.split('\n')).toHaveLength(2);
-  expect((await audit('--until', '2000-01-01')).stdout.trim()).toBe('AT  WHO  FROM  OPERATION  OBJECT  RESULT');
+  expect((await audit('--until', '2000-01-01')).stdout.trim()).toBe('AT  CALLER  FROM  OPERATION  OBJECT  RESULT');
 });
 
 test.each([

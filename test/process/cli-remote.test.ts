@@ -119,11 +119,11 @@ test('volumes are listed, and volume set changes the medium of all named volumes
   }
   const listed = (await run('volume', 'list', '--json')).stdout.split('\n').filter((line) => /"V[12]"/.test(line));
   expect(listed).toEqual([
-    '{"name":"V1","library":"directory","medium":"lto-9","files":2,"bytes":2199023255552}',
-    '{"name":"V2","library":"directory","medium":"linear","files":1,"bytes":1099511627776}',
+    '{"name":"V1","library":"directory","medium":"lto-9","fileCount":2,"bytes":2199023255552}',
+    '{"name":"V2","library":"directory","medium":"linear","fileCount":1,"bytes":1099511627776}',
   ]);
   expect(await run('volume', 'set', '--all', '--medium', 'lto-8', '--json')).toMatchObject({
-    stdout: expect.stringMatching(/^\{"medium":"lto-8","volumes":\d+\}\n$/),
+    stdout: expect.stringMatching(/^\{"medium":"lto-8","volumeCount":\d+\}\n$/),
   });
 });
 

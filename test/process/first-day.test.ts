@@ -78,13 +78,19 @@ test('a script without credentials runs, is counted, is refused after the close,
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['legacy', '--json'], { env });
   const rows = stdout.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]));
-  const counts = rows.map(({ endpoint, address, user, uses, refused }) => [endpoint, address, user, uses, refused]);
+  const counts = rows.map(({ endpoint, address, user, accepted, rejected }) => [
+    endpoint,
+    address,
+    user,
+    accepted,
+    rejected,
+  ]);
   expect(counts.sort()).toEqual([
     ['GET /requests', '127.0.0.1', '', 1, 1],
     ['POST /requests', '127.0.0.1', '', 0, 1],
     ['POST /requests', '127.0.0.1', 'alice', 1, 0],
   ]);
-  const table = /^DAY +ENDPOINT +FROM +USER +USES +REFUSED +LAST\n.*\/requests/;
+  const table = /^DAY +ENDPOINT +FROM +USER +ACCEPTED +REJECTED +LAST\n.*\/requests/;
   expect((await runCli(['legacy'], { env })).stdout).toMatch(table);
   writeFileSync(path.join(home, '.netrc'), `machine 127.0.0.1 login alice password ${secret}\n`, { mode: 0o600 });
   expect(await run('none')).toMatch(/^\[\{"req_id":\d+\}\] 200\n200\n$/);
@@ -191,14 +197,14 @@ test('uses are counted by address and by existing user, for operators', async ()
   const headers = { 'X-Forwarded-For': '192.0.2.77' };
   for (const user of ['alice', 'alice', 'alice', 'nobody']) await statusOf(near, `/quota/${user}`, headers);
   await near.close();
-  const query = '{ legacyUses(first: 1000) { edges { node { address user uses } } } }';
+  const query = '{ legacyUses(first: 1000) { edges { node { address user accepted } } } }';
   const { legacyUses } = await askData<{ legacyUses: Edges<{ address: string }> }>(app, query);
   const own = legacyUses.edges.map(({ node }) => node).filter(({ address }) => address === '192.0.2.77');
   expect(own).toHaveLength(2);
   expect(own).toEqual(
     expect.arrayContaining([
-      { address: '192.0.2.77', user: 'alice', uses: '3' },
-      { address: '192.0.2.77', user: '', uses: '1' },
+      { address: '192.0.2.77', user: 'alice', accepted: 3 },
+      { address: '192.0.2.77', user: '', accepted: 1 },
     ]),
   );
   const { errors } = await ask({ ...app, token: secret }, query);

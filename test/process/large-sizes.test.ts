@@ -45,7 +45,7 @@ test('a file is restored from a volume whose sizes add up beyond 64 bits', async
   await waitForState(app, await ask('/good/1'), 'COMPLETED');
   const { stdout, code } = await runCli(['volume', 'list', '--json'], { env: { DATABASE_URL: app.databaseUrl } });
   expect(code).toBe(0);
-  expect(stdout).toContain(`"files":3,"bytes":${2n * MAX + 1000n}`);
+  expect(stdout).toContain(`"fileCount":3,"bytes":${2n * MAX + 1000n}`);
 });
 
 test('a request whose sizes add up beyond 64 bits is rejected with the figures', async () => {

@@ -51,22 +51,24 @@ afterAll(async () => {
   rmSync(home, { recursive: true, force: true });
 });
 
-const FIELDS = '__typename name kind settings drives depthFiles depthBytes';
+const FIELDS = '__typename name type settings { name value } driveCount depthFiles depthBytes';
+
+const listSettings = (settings: object) => Object.entries(settings).map(([name, value]) => ({ name, value }));
 
 /** Adds or changes a library. @returns the library, or the error */
 function change(field: 'addLibrary' | 'setLibrary', input: { settings?: object }, fields = FIELDS): Promise<object> {
   const { settings, ...rest } = input;
-  const given = { ...rest, ...(settings !== undefined && { settings: JSON.stringify(settings) }) };
+  const given = { ...rest, ...(settings !== undefined && { settings: listSettings(settings) }) };
   return mutate(app, field, given, `library { ${fields} }`);
 }
 
-const addLibrary = (input: { name: string; kind: string; settings: object; drives?: number }) =>
-  change('addLibrary', input, `${FIELDS} contract volumes suspension { mode }`);
+const addLibrary = (input: { name: string; type: string; settings: object; driveCount?: number }) =>
+  change('addLibrary', input, `${FIELDS} contract volumeCount suspension { mode }`);
 
-async function add(name: string, drives?: number): Promise<object> {
+async function add(name: string, driveCount?: number): Promise<object> {
   mkdirSync(directoryOf(name));
   const settings = { directory: directoryOf(name) };
-  return await addLibrary({ name, kind: 'directory', settings, ...(drives !== undefined && { drives }) });
+  return await addLibrary({ name, type: 'DIRECTORY', settings, ...(driveCount !== undefined && { driveCount }) });
 }
 
 /**
@@ -259,7 +261,7 @@ test('a volume shows its library, and an import that names another library is re
     'line 2: volume "NEW2" is in library "east", not in "directory"',
   );
   await addFiles(app.ctx, [row, { path: '/first/new', volume: 'NEW3' }]);
-  const query = '{ volumes(first: 1000) { edges { node { name library { name volumes } } } } }';
+  const query = '{ volumes(first: 1000) { edges { node { name library { name volumeCount } } } } }';
   const { volumes } = await askData<{ volumes: Edges<{ name: string; library: { name: string } }> }>(app, query);
   const libraries = new Map(volumes.edges.map(({ node }) => [node.name, node.library.name]));
   expect([libraries.get(`EAST${serial}`), libraries.get('NEW3'), libraries.get('NEW2')]).toEqual([
@@ -269,7 +271,8 @@ test('a volume shows its library, and an import that names another library is re
   ]);
 });
 
-const remove = (name: string) => mutate(app, 'removeLibrary', { name }, 'removed { __typename name drives volumes }');
+const remove = (name: string) =>
+  mutate(app, 'removeLibrary', { name }, 'removed { __typename name driveCount volumeCount }');
 
 test('a library with files is not removed, and one without is removed with its drives and empty volumes', async () => {
   expect(await remove('east')).toMatchObject({
@@ -278,13 +281,13 @@ test('a library with files is not removed, and one without is removed with its d
       /^library "east" contains \d+ files \(\d+ bytes in total\) on \d+ volumes, and has 0 recalls: /,
     ),
   });
-  expect(await add('spare', 3)).toMatchObject({ __typename: 'Library', name: 'spare', drives: 3, volumes: 0 });
+  expect(await add('spare', 3)).toMatchObject({ __typename: 'Library', name: 'spare', driveCount: 3, volumeCount: 0 });
   await waitForDrives('spare', 3);
   await app.ctx.db.pool.query(
     `INSERT INTO volume (name, library_id) SELECT 'EMPTY', id FROM library WHERE name = 'spare'`,
   );
   await suspend(app, { kind: 'LIBRARY', name: 'spare', mode: 'DRAINING' });
-  expect(await remove('spare')).toEqual({ __typename: 'RemovedLibrary', name: 'spare', drives: 3, volumes: 1 });
+  expect(await remove('spare')).toEqual({ __typename: 'RemovedLibrary', name: 'spare', driveCount: 3, volumeCount: 1 });
   expect([await readDrives('spare'), await readSuspensions(app)]).toEqual([[], []]);
   await waitForState(app, await ask(await fill('east')), 'COMPLETED');
 });
@@ -295,7 +298,7 @@ test('a library is read at the place, and by as many drives, as its changed sett
   const directory = path.join(home, 'new');
   mkdirSync(path.join(directory, 'M1'), { recursive: true });
   writeFileSync(path.join(directory, 'M1/00000001'), 'of the east');
-  await addLibrary({ name: 'moved', kind: 'directory', settings: { directory: path.join(home, 'old') } });
+  await addLibrary({ name: 'moved', type: 'DIRECTORY', settings: { directory: path.join(home, 'old') } });
   const row = { path: '/moved-to/1', volume: 'M1', library: 'moved', size: 11n, checksum: checksumOf('of the east') };
   await addFiles(app.ctx, [row]);
   const id = await ask('/moved-to/');
@@ -303,40 +306,41 @@ test('a library is read at the place, and by as many drives, as its changed sett
     const { rowCount } = await app.ctx.db.pool.query('SELECT FROM recall WHERE error IS NOT NULL');
     return rowCount === 1;
   });
-  expect(await set({ name: 'moved', settings: { directory }, drives: 3 })).toEqual({
-    ...{ __typename: 'Library', name: 'moved', kind: 'directory', drives: 3, depthFiles: null, depthBytes: null },
-    settings: JSON.stringify({ directory }),
+  expect(await set({ name: 'moved', settings: { directory }, driveCount: 3 })).toEqual({
+    ...{ __typename: 'Library', name: 'moved', type: 'DIRECTORY', driveCount: 3, depthFiles: null, depthBytes: null },
+    settings: [{ name: 'directory', value: directory }],
   });
   await waitForDrives('moved', 3);
   await waitForState(app, id, 'COMPLETED');
   expect(String(readRestored(app, '/moved-to/1'))).toBe('of the east');
-  await set({ name: 'moved', drives: 1 });
+  await set({ name: 'moved', driveCount: 1 });
   await waitForDrives('moved', 1);
 });
 
 test('a change of a library changes only the given settings, and none if one is refused', async () => {
-  await addLibrary({ name: 'plain', kind: 'directory', settings: { directory: '/tapes' }, drives: 4 });
-  const as = { __typename: 'Library', name: 'plain', kind: 'directory', depthFiles: null, depthBytes: null };
-  expect(await set({ name: 'plain' })).toEqual({ ...as, settings: '{"directory":"/tapes"}', drives: 4 });
-  expect(await set({ name: 'plain', kind: 'directory', drives: null })).toMatchObject({ drives: 4 });
-  expect(await set({ name: 'plain', kind: 'ltfs', drives: 5 })).toEqual({
+  await addLibrary({ name: 'plain', type: 'DIRECTORY', settings: { directory: '/tapes' }, driveCount: 4 });
+  const settings = [{ name: 'directory', value: '/tapes' }];
+  const as = { __typename: 'Library', name: 'plain', type: 'DIRECTORY', depthFiles: null, depthBytes: null };
+  expect(await set({ name: 'plain' })).toEqual({ ...as, settings, driveCount: 4 });
+  expect(await set({ name: 'plain', type: 'DIRECTORY', driveCount: null })).toMatchObject({ driveCount: 4 });
+  expect(await set({ name: 'plain', type: 'LTFS', driveCount: 5 })).toEqual({
     __typename: 'InvalidInput',
     message: expect.stringMatching(
-      /^kind must remain "directory", not "ltfs": the volumes of the library would become unreadable/,
+      /^type must remain "directory", not "ltfs": the volumes of the library would become unreadable/,
     ),
   });
-  expect(await set({ name: 'plain', depthFiles: 5, drives: 5 })).toMatchObject({
+  expect(await set({ name: 'plain', depthFiles: 5, driveCount: 5 })).toMatchObject({
     message: expect.stringMatching(
       /^depthFiles must not be set to \d+: the setting applies only to staging libraries, /,
     ),
   });
-  expect(await set({ name: 'plain', settings: { directory: '' }, drives: 5 })).toMatchObject({
+  expect(await set({ name: 'plain', settings: { directory: '' }, driveCount: 5 })).toMatchObject({
     message: expect.stringMatching(/^settings\.directory must be given/),
   });
-  expect(await set({ name: 'directory', drives: 5 })).toMatchObject({
+  expect(await set({ name: 'directory', driveCount: 5 })).toMatchObject({
     message: 'name must not be "directory": the setting DRIVES configures the first library',
   });
-  expect(await set({ name: 'plain' })).toMatchObject({ drives: 4, settings: '{"directory":"/tapes"}' });
+  expect(await set({ name: 'plain' })).toMatchObject({ driveCount: 4, settings });
 });
 
 test('a library with a greater depth is asked for more files', async () => {
@@ -363,7 +367,7 @@ test('a read continues while its library changes, and is not repeated', async ()
   };
   const id = await ask('/held/1');
   await begun.opened;
-  await set({ name: 'silo', drives: 3, settings: { waitMinutes: 5 } });
+  await set({ name: 'silo', driveCount: 3, settings: { waitMinutes: '5' } });
   await waitForDrives('silo', 3);
   expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesOnDisk: 0 });
   gate.open();
@@ -377,10 +381,10 @@ test('requests to a library are counted, also those before its settings changed'
   const { accessKeyId, secretAccessKey, region } = server.account;
   const keys = `[default]\naws_access_key_id=${accessKeyId}\naws_secret_access_key=${secretAccessKey}\n`;
   const settings = {
-    ...{ bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true },
-    ...{ credentialsFile: addSecret(keys), pollSeconds: 1, pollSecondsMost: 1 },
+    ...{ bucket: server.bucket, region, endpoint: server.url, forcePathStyle: 'true' },
+    ...{ credentialsFile: addSecret(keys), pollSeconds: '1', pollSecondsMost: '1' },
   };
-  await addLibrary({ name: 'glacier', kind: 's3', settings });
+  await addLibrary({ name: 'glacier', type: 'S3', settings });
   const restore = async (name: string) => {
     server.store.put(name, Buffer.from('of the ice'));
     const row = { path: `/${name}`, size: 10n, volume: 'G1', library: 'glacier', checksum: checksumOf('of the ice') };
@@ -415,7 +419,7 @@ test('requests to a library are counted, also those before its settings changed'
     expect(surplus.filter(([, more]) => !isComplete(more))).toEqual([]);
   };
   await restore('ice-1');
-  expect(await set({ name: 'glacier', settings: { days: 9 } })).toMatchObject({ __typename: 'Library' });
+  expect(await set({ name: 'glacier', settings: { days: '9' } })).toMatchObject({ __typename: 'Library' });
   await restore('ice-2');
   await set({ name: 'glacier', settings: { days: null } });
   await untilCounted();

@@ -35,7 +35,7 @@ test('a server restores from a library that is added, and stops the processes of
     runCli(['library', 'add', name, '--type', 'directory', '--set', `directory=${directory}`, '--drives', '1'], {
       env,
     });
-  expect(await add('east')).toEqual(done('library east is added, type directory: 1 drive\n'));
+  expect(await add('east')).toEqual(done('added library east, type directory: 1 drive\n'));
   const csv = 'path,size,stage,volume,position,library\n/east/1,11,T,E1,1,east\n';
   expect(await runCli(['import', '-'], { env, stdin: csv })).toMatchObject({ code: 0 });
   expect(await runCli(['quota', 'set', 'ann', '--size', '1G'], { env })).toMatchObject({ code: 0 });
@@ -46,7 +46,7 @@ test('a server restores from a library that is added, and stops the processes of
   await waitFor('processes for its drives', async () => countDrives() === 3);
   const before = listEngineProcesses(server).map(({ pid }) => pid);
   const change = ['library', 'set', 'spare', '--drives', '2', '--set', 'directory=/nowhere'];
-  expect(await runCli(change, { env })).toEqual(done('library spare is changed, type directory: 2 drives\n'));
+  expect(await runCli(change, { env })).toEqual(done('changed library spare, type directory: 2 drives\n'));
   await waitFor('other processes in their place', async () => {
     const now = listEngineProcesses(server).map(({ pid }) => pid);
     return countDrives() === 4 && now.filter((pid) => before.includes(pid)).length === before.length - 1;
@@ -66,7 +66,9 @@ east       directory  1        1       -      -     in service
   const json = (await runCli(['library', 'list', '--json'], { env })).stdout;
   expect((await runCli(['library', 'list', '--json'], { env: remote })).stdout).toBe(json);
   const line = json.split('\n')[1] ?? '';
-  expect(JSON.parse(line)).toMatchObject({ name: 'east', settings: { directory }, contract: 'DRIVE' });
+  expect(JSON.parse(line)).toMatchObject({
+    ...{ name: 'east', type: 'directory', settings: { directory }, contract: 'DRIVE', driveCount: 1, volumeCount: 1 },
+  });
   for (const each of [env, remote])
     expect((await runCli(['library', 'set', 'east', '--drives', '1', '--json'], { env: each })).stdout).toBe(
       `${line}\n`,
@@ -74,7 +76,7 @@ east       directory  1        1       -      -     in service
   expect(await runCli(['library', 'set', 'east', '--type', 's3'], { env: remote })).toMatchObject({
     code: 2,
     stderr: expect.stringContaining(
-      'kind must remain "directory", not "s3": the volumes of the library would become unreadable',
+      'type must remain "directory", not "s3": the volumes of the library would become unreadable',
     ),
   });
   expect(await runCli(['library', 'remove', 'east'], { env: remote })).toEqual({

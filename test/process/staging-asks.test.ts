@@ -306,13 +306,13 @@ test.each([
   await keepOne({ lifetimeMs: days * 86_400_000 });
   system.onCall = async (what) => void (what === 'release' && atRelease());
   await waitForStates({ '/a/000': 'KEPT' }, 5);
-  type Shown = { kept: number; nextKept: { path: string; until: string }[] };
+  type Shown = { filesKept: number; nextKept: { path: string; until: string }[] };
   const { libraries } = await askData<{ libraries: Edges<{ staging: Shown | null }> }>(
     app,
-    '{ libraries { edges { node { staging { kept nextKept { path until } } } } } }',
+    '{ libraries { edges { node { staging { filesKept nextKept { path until } } } } } }',
   );
   const shown = libraries.edges.flatMap(({ node }) => node.staging ?? []);
-  expect(shown).toEqual([{ kept: 1, nextKept: [{ path: '/a/000', until: expect.any(String) }] }]);
+  expect(shown).toEqual([{ filesKept: 1, nextKept: [{ path: '/a/000', until: expect.any(String) }] }]);
   expect(Math.abs(Date.parse(shown[0]?.nextKept[0]?.until ?? '') - endMs)).toBeLessThan(300_000);
   clock.advance(days * 86_400 + 1000);
   await waitForStates({});
@@ -352,7 +352,7 @@ const force = () =>
     app,
     'removeLibrary',
     { name: 'silo', force: true },
-    'removed { __typename name volumes stagedFiles stagedBytes left { path demand until } }',
+    'removed { __typename name volumeCount stagedFileCount stagedBytes left { path demand until } }',
   );
 
 /** Moves the requested file to another library, and lets its release fail. */
@@ -383,7 +383,7 @@ test('a library that is gone is removed by force, which reports and audits files
   const [row] = await readStaging(app.ctx);
   const left = [{ path: '/a/000', demand: row?.remoteId, until: null }];
   expect(await force()).toEqual({
-    ...{ __typename: 'RemovedLibrary', name: 'silo', volumes: 1, stagedFiles: 1 },
+    ...{ __typename: 'RemovedLibrary', name: 'silo', volumeCount: 1, stagedFileCount: 1 },
     ...{ stagedBytes: expect.any(String), left },
   });
   expect(await readStaging(app.ctx)).toEqual([]);

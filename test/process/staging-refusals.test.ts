@@ -160,7 +160,7 @@ test('a suspended library whose settings change is called at once, unless an ope
   const id = await request('a');
   await waitForSuspended(1, 'who are you?');
   stop();
-  const change = () => mutate(app, 'setLibrary', { name: 'silo', settings: '{}' }, 'library { __typename }');
+  const change = () => mutate(app, 'setLibrary', { name: 'silo', settings: [] }, 'library { __typename }');
   expect(await change()).toEqual({ __typename: 'Library' });
   expect(await readSuspended()).toEqual([]);
   await advance(5);

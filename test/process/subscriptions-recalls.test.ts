@@ -31,6 +31,7 @@ const app = useApp({ library, config: { drives: 6 } }, async () => {
 });
 
 const TIME = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$/);
+const ETA = { earliest: TIME, planned: TIME, latest: TIME };
 
 let count = 0;
 
@@ -66,8 +67,8 @@ test('the progress of a request starts with its state, reports each step, and co
   const totals = { filesTotal: 3, filesFailed: 0, bytesTotal: '6000', at: TIME, eventId };
   expect(results.map(({ requestProgress }) => requestProgress)).toEqual([
     { ...totals, state: 'RESTORING', filesOnDisk: 0, bytesOnDisk: '0', eta: null },
-    { ...totals, state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '1000', eta: TIME },
-    { ...totals, state: 'RESTORING', filesOnDisk: 2, bytesOnDisk: '3000', eta: TIME },
+    { ...totals, state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '1000', eta: ETA },
+    { ...totals, state: 'RESTORING', filesOnDisk: 2, bytesOnDisk: '3000', eta: ETA },
     { ...totals, state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: '6000', eta: null },
   ]);
   const ids = results.map(({ requestProgress }) => Number(requestProgress.eventId));

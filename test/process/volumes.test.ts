@@ -220,11 +220,11 @@ test('the commands for volumes work beside the database as well', async () => {
   await addFiles(app.ctx, [{ path: '/here/1', volume: 'HERE1' }]);
   expect(await run('volume', 'move', 'HERE1', 'HERE2', '--json')).toEqual([
     0,
-    '{"files":1,"bytes":1000,"requests":0}\n',
+    '{"fileCount":1,"bytes":1000,"requestCount":0}\n',
   ]);
   expect(await run('volume', 'retire', 'HERE2', '--withdraw', '--reason', 'worn out', '--json')).toEqual([
     0,
-    '{"files":1,"bytes":1000,"elsewhere":0,"withdrawn":1,"requests":0}\n',
+    '{"fileCount":1,"bytes":1000,"elsewhere":0,"withdrawn":1,"requestCount":0}\n',
   ]);
   expect(retiredIn((await run('volume', 'list', '--retired', '--json'))[1], 'HERE2')).toMatchObject(isRetired);
   expect((await run('volume', 'list'))[1]).not.toContain('HERE2');

@@ -12,7 +12,7 @@ import { createWlcgBench, type WlcgBench } from './wlcg-bench.js';
 import type { DialectName } from './wlcg-dialects.js';
 
 export interface RealKind<Bench extends StagingBench = StagingBench> {
-  /** The library type. */
+  /** The library type, as in GraphQL. */
   kind: string;
   settings: object;
   /** Environment variables to which the settings refer. */
@@ -34,7 +34,7 @@ export async function openWlcg(dialect: DialectName, settings: object = {}): Pro
   const { server } = bench;
   const isOpen = ({ state, isHeld }: { state: string; isHeld: boolean }) => isHeld || state === 'SUBMITTED';
   return {
-    ...{ kind: 'wlcg', settings: bench.settings, env: LIBRARY_ENV, bench, releases: server.dialect.releases },
+    ...{ kind: 'WLCG', settings: bench.settings, env: LIBRARY_ENV, bench, releases: server.dialect.releases },
     calls: () => server.calls.filter((call) => call !== 'bytes'),
     countDemands: () =>
       [...server.storage.requests.values()].filter(({ files }) => [...files.values()].some(isOpen)).length,
@@ -45,7 +45,7 @@ export async function openS3(): Promise<RealKind<S3Bench>> {
   const bench = await createS3Bench({ pollSeconds: 1, pollSecondsMost: 30 });
   const { server, settings, env } = bench;
   return {
-    ...{ kind: 's3', settings, env, bench, releases: false },
+    ...{ kind: 'S3', settings, env, bench, releases: false },
     calls: () => server.asked.flatMap(({ operation }) => (operation === 'GetObject' ? [] : operation)),
     countDemands: () => 0,
   };
@@ -57,7 +57,7 @@ export function openCommand({ nameless = false, until = 3600 } = {}): RealKind<C
     ? createCommandBench({ ...POLLS, release: null, offsets: false }, ['TAPE_IDS=off', `TAPE_UNTIL=${until}`])
     : createCommandBench(POLLS);
   return {
-    ...{ kind: 'command-staging', settings: bench.settings, env: LIBRARY_ENV, bench, releases: !nameless },
+    ...{ kind: 'COMMAND_STAGING', settings: bench.settings, env: LIBRARY_ENV, bench, releases: !nameless },
     calls: () => bench.calls().map((line) => line.split(' ')[0] ?? ''),
     countDemands: () => bench.demands().filter((demand) => JSON.parse(readFileSync(demand, 'utf8')).length > 0).length,
   };
@@ -65,7 +65,11 @@ export function openCommand({ nameless = false, until = 3600 } = {}): RealKind<C
 
 /** Adds a library for the tape system, as an operator does. */
 export async function addKind(app: TestApp, name: string, kind: RealKind): Promise<void> {
-  const input = { name, kind: kind.kind, settings: JSON.stringify(kind.settings), drives: 1 };
+  const settings = Object.entries(kind.settings).map(([name, value]) => ({
+    name,
+    value: value === null || typeof value === 'string' ? value : JSON.stringify(value),
+  }));
+  const input = { name, type: kind.kind, settings, driveCount: 1 };
   const { message } = await mutate<{ message?: string }>(app, 'addLibrary', input, 'library { name }');
   if (message !== undefined) throw new Error(`the library is not added: ${message}`);
 }
