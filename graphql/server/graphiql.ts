@@ -52,7 +52,7 @@ export const START_QUERY = `# Tapegate restores files from tape. Select an opera
 
 # The caller, its roles, and its quotas.
 query Me {
-  caller { name roles way isReadOnly }
+  caller { name roles authentication isReadOnly }
   quotas(first: 10) { edges { node { user size used } } }
 }
 
@@ -95,7 +95,7 @@ mutation Restore($input: CreateRequestInput! = { quota: "alice", pattern: "/demo
 
 # The progress of a request until it is finished.
 subscription Progress($id: Int! = 1) {
-  requestProgress(requestId: $id) { state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal eta eventId }
+  requestProgress(requestId: $id) { state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal eta { earliest planned latest } eventId }
 }
 
 # Stage changes of all files that the caller may list.

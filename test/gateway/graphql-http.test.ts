@@ -118,7 +118,7 @@ test('a BigInt variable beyond 2^53 must be a string', async () => {
 const INVALID = [
   ['a query that cannot be parsed', { query: '{' }, /^Syntax Error/],
   ['a query that is not valid', { query: '{ nothing }' }, /^Cannot query field "nothing"/],
-  ['a subscription that is not valid', { query: 'subscription { requestProgress { state } }' }, /argument "id"/],
+  ['a subscription that is not valid', { query: 'subscription { requestProgress { state } }' }, /argument "requestId"/],
   ['no operation of that name', { query: 'query A { __typename }', operationName: 'B' }, /what operation/],
   [
     'a variable of another type',
