@@ -83,15 +83,18 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     beforeArgOptions: { description: 'Returns the items before this cursor.' },
     nodesQueryOptions: {
       description: `Returns the objects with the given global IDs, in the given order. An object that does not exist is null. At most ${MAX_PAGE_SIZE} IDs.`,
-      nullable: true,
+      nullable: { list: true, items: true },
       complexity: ({ ids }) => ({ field: 1, multiplier: Math.min(ids.length, MAX_PAGE_SIZE) / 10 }),
       args: { ids: { description: 'The global IDs of the objects.' } },
-      resolve: async (_root, { ids }, ctx, _info, load) => {
+      resolve: async (_root, args, ctx, _info, load) => {
+        const { ids } = args;
         if (ids.length > MAX_PAGE_SIZE) {
           throw new InvalidInputError('ids', `must contain at most ${MAX_PAGE_SIZE} ids, not ${ids.length}`);
         }
         const visible = await Promise.all(ids.map((id) => maySee(ctx, 'ids', id)));
-        const loaded = await load(ids.filter((_, index) => visible[index]));
+        // `load` ignores its argument and loads the ids in `args`
+        args.ids = ids.filter((_, index) => visible[index]);
+        const loaded = await load(args.ids);
         return visible.map((isVisible) => (isVisible ? loaded.shift() : null));
       },
     },

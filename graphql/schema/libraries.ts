@@ -231,7 +231,8 @@ defineMutation('addLibrary', {
   errors: [InvalidInputError, ForbiddenError, NotFoundError],
   resolve: async (input, ctx) => {
     const { type: kind, driveCount: drives, settings: given, ...rest } = input;
-    const { id } = await addLibrary(ctx, { ...rest, kind, drives, settings: readSettingInputs(given) });
+    const settings = readSettingInputs(given);
+    const { id } = await withFieldNames(addLibrary(ctx, { ...rest, kind, drives, settings }));
     return await readBack(listLibraries(ctx).one(id, {}));
   },
   input: AddLibraryInput,
@@ -246,7 +247,8 @@ defineMutation('setLibrary', {
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
   resolve: async (input, ctx) => {
     const { type: kind, driveCount: drives, settings: given, ...rest } = input;
-    const { id } = await setLibrary(ctx, { ...rest, kind, drives, settings: readSettingInputs(given) });
+    const settings = readSettingInputs(given);
+    const { id } = await withFieldNames(setLibrary(ctx, { ...rest, kind, drives, settings }));
     return await readBack(listLibraries(ctx).one(id, {}));
   },
   input: SetLibraryInput,
@@ -280,6 +282,17 @@ defineMutation('removeLibrary', {
     }),
   }),
 });
+
+/** Names of the input fields that have another name in the operations. */
+const fieldNames: Readonly<Record<string, string>> = { kind: 'type', drives: 'driveCount' };
+
+/** Replaces the name of a field in an error of an operation with the name of the input field. */
+async function withFieldNames<Result>(operation: Promise<Result>): Promise<Result> {
+  return await operation.catch((error: unknown) => {
+    const name = error instanceof InvalidInputError ? fieldNames[error.field] : undefined;
+    throw name !== undefined && error instanceof InvalidInputError ? new InvalidInputError(name, error.problem) : error;
+  });
+}
 
 /**
  * Parses the settings of a library. A value that begins with `[` or `{` is JSON. Error messages omit the values, which

@@ -440,7 +440,9 @@ test('operators read the audit by GraphQL, in pages, filtered', async () => {
   expect([first.totalCount, first.pageInfo.hasNextPage, second.pageInfo.hasNextPage]).toEqual([5, true, false]);
   const given = [...first.edges, ...second.edges].map(({ node }) => JSON.parse(node.input).priority);
   expect(given).toEqual([0, 1, 2, 3, 4]);
-  expect(await askData(app, '{ auditEntries(until: "2000-01-01") { totalCount } }')).toEqual({ auditEntries: { totalCount: 0 } });
+  expect(await askData(app, '{ auditEntries(until: "2000-01-01") { totalCount } }')).toEqual({
+    auditEntries: { totalCount: 0 },
+  });
   expect((await ask(alice, '{ auditEntries { totalCount } }')).errors?.[0]?.extensions?.code).toBe('FORBIDDEN');
   // a read is not audited, but its refusal is
   expect((await rowsAfter(before)).at(-1)).toMatchObject({ who: 'alice', operation: 'listAudit', result: 'FORBIDDEN' });
@@ -478,7 +480,10 @@ test('filters with an unknown operation or an empty time span are refused', asyn
   expect(await refusalOf('since: "2026-02-01", until: "2026-01-01"')).toMatchObject(
     told('until must be later than since (2026-02-01T00:00:00), not 2026-01-01T00:00:00', 'until'),
   );
-  await askData(app, '{ auditEntries(operation: "identify", since: "2026-01-01", until: "2026-01-02") { totalCount } }');
+  await askData(
+    app,
+    '{ auditEntries(operation: "identify", since: "2026-01-01", until: "2026-01-02") { totalCount } }',
+  );
 });
 
 test('the audit knows each operation that the source code records', () => {

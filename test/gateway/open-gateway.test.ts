@@ -59,7 +59,13 @@ test('a caller can query how it is known, and so try a token before access is cl
     const { status, body } = await sendAsIs(app, `/graphql?query=${query}`, { headers });
     return status === 200 ? (body as { data: { caller: object } }).data.caller : status;
   };
-  const ann = { name: 'ann', authentication: 'TOKEN', roles: ['USER'], isReadOnly: true, expiresAt: '2099-01-01T00:00:00Z' };
+  const ann = {
+    name: 'ann',
+    authentication: 'TOKEN',
+    roles: ['USER'],
+    isReadOnly: true,
+    expiresAt: '2099-01-01T00:00:00Z',
+  };
   const anybody = { name: 'anybody', authentication: 'OPEN', roles: ['USER'], isReadOnly: false, expiresAt: null };
   expect([await known(basic(secret)), await known(`Bearer ${secret}`)]).toEqual([ann, ann]);
   // the gateway ignores credentials of another system

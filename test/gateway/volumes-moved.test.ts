@@ -32,7 +32,12 @@ test('first and second copies move to the same positions of the other volume, an
   const before = await dumpTables(app.ctx);
   expect(await move('A1', 'B1', { dryRun: true })).toMatchObject({ fileCount: 3, bytes: '3000', requestCount: 0 });
   expect(await dumpTables(app.ctx)).toEqual(before);
-  expect(await move('A1', 'B1')).toMatchObject({ __typename: 'AffectedFiles', fileCount: 3, bytes: '3000', requestCount: 0 });
+  expect(await move('A1', 'B1')).toMatchObject({
+    __typename: 'AffectedFiles',
+    fileCount: 3,
+    bytes: '3000',
+    requestCount: 0,
+  });
   expect(await placed('/one/')).toEqual([
     '/one/both B1:4 A2:9 torn',
     '/one/first B1:3 -',

@@ -86,7 +86,10 @@ const libraries: BadInput[] = [
   ...['[', '{"a": ', '[1,]'].flatMap((value) => {
     const says = /^settings must contain valid JSON in "read", because the value begins like JSON$/;
     const settings = [{ name: 'read', value }];
-    return [added(`with the setting ${value}`, says, { settings }), changed(`with the setting ${value}`, says, { settings })];
+    return [
+      added(`with the setting ${value}`, says, { settings }),
+      changed(`with the setting ${value}`, says, { settings }),
+    ];
   }),
   added('with a setting twice', /^settings must not contain "directory" twice$/, { settings: [DIRECTORY, DIRECTORY] }),
   ...['', 'x', '__proto__', 'constructor', 'a\0'].map((name) =>
@@ -111,7 +114,7 @@ const libraries: BadInput[] = [
   ),
   changed('named directory', /^name must /, { name: 'directory' }),
   changed('of an unknown name', /^there is no library "nowhere"$/, { name: 'nowhere' }),
-  changed('to another type', /^type must remain S3, not DIRECTORY/, { type: 'DIRECTORY' }),
+  changed('to another type', /^type must remain "s3", not "directory"/, { type: 'DIRECTORY' }),
   ...[{ depthFiles: 0 }, { depthFiles: 1_000_001 }, { depthBytes: '0' }, { depthBytes: '-1' }].map((depth) =>
     changed(`with ${shorten(depth)}`, /^depth(Files|Bytes) must be /, depth),
   ),
@@ -234,7 +237,12 @@ const volume = (what: string, says: RegExp, given: object, status = 200) =>
   mutate('setVolume', what, says, { medium: 'LTO_8', ...given }, status);
 
 const volumes: BadInput[] = [
-  volume('with an unknown medium', /"__proto__" does not exist in "Medium" enum/, { all: true, medium: '__proto__' }, 400),
+  volume(
+    'with an unknown medium',
+    /"__proto__" does not exist in "Medium" enum/,
+    { all: true, medium: '__proto__' },
+    400,
+  ),
   volume('with neither names nor all', NAMES_OR_ALL, {}),
   volume('with no names', NAMES_OR_ALL, { names: [] }),
   volume('with names and all', NAMES_OR_ALL, { names: ['V00001'], all: true }),
