@@ -56,8 +56,8 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
         // page
         // (if path rules hide all items of a page, its cursors are those of the hidden items)
         const own = given.after ?? given.before ?? null;
-        page.pageInfo.startCursor ??= own;
-        page.pageInfo.endCursor ??= own;
+        page.pageInfo.startCursor ||= own;
+        page.pageInfo.endCursor ||= own;
       }
       return page;
     };

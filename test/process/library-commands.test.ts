@@ -74,7 +74,7 @@ east       directory  1        1       -      -     in service
   expect(await runCli(['library', 'set', 'east', '--type', 's3'], { env: remote })).toMatchObject({
     code: 2,
     stderr: expect.stringContaining(
-      'kind must remain "directory", not "s3": the volumes of the library would become unreadable',
+      'type must remain "directory", not "s3": the volumes of the library would become unreadable',
     ),
   });
   expect(await runCli(['library', 'remove', 'east'], { env: remote })).toEqual({
