@@ -147,7 +147,10 @@ const nodeTypes: Readonly<Record<string, NodeType>> = {
     fileOf: (id) => BigInt(splitPair(id)[1]),
   },
   Quota: { operation: 'getQuota', isId: isInt },
-  QuotaMember: { operation: 'getQuota', isId: (id) => /^[1-9]\d{0,9}\/(USER|GROUP)\/[^\0]+$/.test(id) },
+  QuotaMember: {
+    operation: 'getQuota',
+    isId: (id) => isInt(splitPair(id)[0]) && /^(USER|GROUP)\/[^\0]+$/.test(splitPair(id)[1]),
+  },
   PathRule: { operation: 'listPathRules', isId: isInt },
   Suspension: { operation: 'listSuspensions', isId: (id) => /^[A-Z]+\/[^\0]*$/.test(id) },
   Verification: { operation: 'listVerifications', isId: isBigInt, fileOf: BigInt },

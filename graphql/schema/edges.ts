@@ -16,8 +16,8 @@ import { QuotaConnection, QuotaType } from './quotas.js';
 import { RequestConnection, RequestType } from './requests.js';
 import { DriveConnection, DriveType, VolumeConnection, VolumeType } from './tapes.js';
 
-const filesOnVolume = { read: readFilesOnVolumes, count: countFilesOnVolumes };
-const filesOnDisk = { read: readFilesOnDisks, count: countFilesOnDisks };
+const filesOnVolume = { hasLargeKeys: true, read: readFilesOnVolumes, count: countFilesOnVolumes };
+const filesOnDisk = { hasLargeKeys: true, read: readFilesOnDisks, count: countFilesOnDisks };
 const volumesInLibrary = { read: readVolumesIn, count: countVolumesIn };
 const drivesInLibrary = { read: readDrivesIn, count: countDrivesIn };
 const requestsWithFile = { descending: true, read: readRequestsWithFiles, count: countRequestsWithFiles };

@@ -54,7 +54,10 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       if (page.edges.length === 0) {
         // return the client's own cursor for an empty page, because a client that sends a null cursor gets the first
         // page
-        page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
+        // (if path rules hide all items of a page, its cursors are those of the hidden items)
+        const own = given.after ?? given.before ?? null;
+        page.pageInfo.startCursor ||= own;
+        page.pageInfo.endCursor ||= own;
       }
       return page;
     };

@@ -46,7 +46,7 @@ export function createCursors<Key>(
   };
 }
 
-const MAX_INT = 2 ** 31 - 1;
+export const MAX_INT = 2 ** 31 - 1;
 
 const createIntCursors = (list: string): Cursors<number> =>
   createCursors<number>(list, {
@@ -94,6 +94,8 @@ export const counted = async <Page extends object>(page: Promise<Page>, totalCou
 
 interface InnerPages<Row, Id> {
   descending?: boolean;
+  /** Whether the keys of the list can exceed 32 bits. */
+  hasLargeKeys?: boolean;
   /**
    * Reads one page for each of the parent objects, with one SQL statement for all pages. Pages are combined in one
    * statement only if they have the same `read` function.
@@ -111,6 +113,10 @@ interface InnerArguments extends DefaultConnectionArguments {
 }
 
 const innerCursors = createIntCursors('key');
+const largeCursors = createCursors<number>('large', {
+  format: String,
+  parse: (text) => (/^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text)) ? Number(text) : undefined),
+});
 
 interface InnerReader {
   page(ctx: Context, parentId: unknown): Promise<PageItem<unknown>[] | undefined>;
@@ -122,7 +128,7 @@ const readers = new WeakMap<Context, Map<object, Map<object | undefined, InnerRe
 /** Returns a page of a list that belongs to a parent object. Pages of several parents are read with one statement. */
 export async function resolveInnerPage<Row, Id extends number | bigint>(
   { ctx, info, parentId }: { ctx: Context; info: GraphQLResolveInfo; parentId: Id },
-  { descending = false, read, count }: InnerPages<Row, Id>,
+  { descending = false, hasLargeKeys = false, read, count }: InnerPages<Row, Id>,
   args: InnerArguments,
 ) {
   const filter = { states: args.states ?? undefined, match: args.match || undefined };
@@ -143,7 +149,7 @@ export async function resolveInnerPage<Row, Id extends number | bigint>(
     counter = readerOf({ above, below, descending: inverted !== descending, limit, ...filter });
     return ((await counter.page(ctx, parentId)) ?? []) as PageItem<Row>[];
   };
-  const { edges, pageInfo } = await resolveCursorPage(args, innerCursors, {
+  const { edges, pageInfo } = await resolveCursorPage(args, hasLargeKeys ? largeCursors : innerCursors, {
     keyOf: ({ key }: PageItem<Row>) => key,
     find,
   });

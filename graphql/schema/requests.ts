@@ -3,6 +3,7 @@
 import { formatFiles, formatMissing } from '../../src/core/text/requested-files.js';
 import { parseZonedTime } from '../../src/core/time.js';
 import type { Context } from '../../src/domain/context.js';
+import { checkPattern } from '../../src/domain/input.js';
 import type { KeyPage, PageWish } from '../../src/domain/page-keys.js';
 import { visibleQuotas } from '../../src/domain/policy.js';
 import { keyOf, type RequestFileKey, readTries, type Tries } from '../../src/domain/recalls/queue.js';
@@ -42,7 +43,15 @@ import {
 } from './builder.js';
 import { orNull } from './errors.js';
 import { findRestoredPath, isAtPrimaryPath, selectsCommon, TapeFileType } from './files.js';
-import { createBatch, createCursors, isInt, resolveCursorPage, resolveInnerPage, resolveRootPage } from './pages.js';
+import {
+  createBatch,
+  createCursors,
+  isInt,
+  MAX_INT,
+  resolveCursorPage,
+  resolveInnerPage,
+  resolveRootPage,
+} from './pages.js';
 
 const requestStates: Record<RequestState, string> = {
   QUEUED: 'No recall has begun.',
@@ -180,7 +189,7 @@ const requestCursors = ({ field, direction }: RequestOrder) =>
     format: ({ value, id }) => `${id}:${value}`,
     parse: (text) => {
       const [, id, value = ''] = /^(\d{1,10}):([^\0]*)$/s.exec(text) ?? [];
-      return isInt(Number(id)) && isOrderValue(field, value) ? { value, id: Number(id) } : undefined;
+      return Number(id) <= MAX_INT && isOrderValue(field, value) ? { value, id: Number(id) } : undefined;
     },
   });
 
@@ -318,7 +327,8 @@ builder.prismaObjectFields('Request', (t) => ({
       resolve: ({ id }, args, ctx, info) => {
         const isCommon = selectsCommon(info, 'edges', 'node', 'file');
         const read = isCommon ? readCommonRequestFiles : readRequestFiles;
-        return resolveInnerPage({ ctx, info, parentId: id }, { read, count: countFilesOf }, args);
+        const match = args.match && checkPattern('match', args.match);
+        return resolveInnerPage({ ctx, info, parentId: id }, { read, count: countFilesOf }, { ...args, match });
       },
     },
     countedConnection(RequestFileType, 'RequestFile'),

@@ -272,9 +272,6 @@ function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): S
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);
-  if (wish.match !== undefined) {
-    conditions.push(sql`EXISTS (SELECT FROM tape_file m WHERE m.id = c.file_id AND strpos(m.path, ${wish.match}) > 0)`);
-  }
   return allOf(conditions);
 }
 

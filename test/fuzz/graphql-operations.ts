@@ -90,7 +90,6 @@ const byName: Record<string, Arbitrary<Value>> = {
   ...{ match: patterns, pattern: patterns, label: labels, reason: labels, notes: labels, note: labels },
   ...{ name: names, to: names, volume: names, names: volumeNames, from: volumeNames },
   ...{ email, notifyOnFirstFile: email, notifyOnLastFile: email, retention: times },
-  medium: text(choose([6, ['lto-8', 'lto-9', 'linear']], [1, oddText])),
   prefix: text(
     choose([4, ['/data/ocean', '/data/ice/', '/data/Sky/y1', '/import', '/never']], [1, filePath], [1, ['/']]),
   ),

@@ -126,7 +126,7 @@ async function makeWebhook(quota: string): Promise<number> {
 }
 
 const MEMBER = 'kind: USER, name: "zoe"';
-const LIBRARY = 'name: "east", kind: "directory", settings: "{\\"directory\\": \\"/tapes\\"}"';
+const LIBRARY = 'name: "east", type: DIRECTORY, settings: [{ name: "directory", value: "/tapes" }]';
 const RULE = 'prefix: "/nowhere", action: LIST, kind: EVERYBODY';
 
 /** Operations on objects without an owner. */
@@ -137,8 +137,8 @@ const common: Partial<Record<Operation, string>> = {
   listVolumes: '{ result: volumes { totalCount } }',
   listDrives: '{ result: drives { totalCount } }',
   listLibraries: '{ result: libraries { totalCount } }',
-  readSettings: '{ result: libraries { edges { node { settings } } } }',
-  readStagingFigures: '{ result: libraries { edges { node { staging { kept } } } } }',
+  readSettings: '{ result: libraries { edges { node { settings { name } } } } }',
+  readStagingFigures: '{ result: libraries { edges { node { staging { filesKept } } } } }',
   readLibraryProblems: '{ result: libraries { edges { node { problem } } } }',
   readUsage: '{ result: libraries { edges { node { usage { sent } } } } }',
   setLibrary: change('setLibrary(input: { name: "directory" })'),
@@ -153,7 +153,7 @@ const common: Partial<Record<Operation, string>> = {
   listRequests: '{ result: requests { totalCount } }',
   listQuotasByPage: '{ result: quotas { totalCount } }',
   listVerifications: '{ result: verifications { totalCount } }',
-  listAudit: '{ result: audit { totalCount } }',
+  listAudit: '{ result: auditEntries { totalCount } }',
   suspend: change('suspend(input: { kind: VOLUME, name: "V1", mode: IMMEDIATE })'),
   resume: change('resume(input: { kind: VOLUME, name: "V1" })'),
   listPathRules: '{ result: pathRules { edges { node { prefix } } } }',
@@ -176,16 +176,17 @@ const common: Partial<Record<Operation, string>> = {
   // the app's own token, which no test here uses
   revokeToken: change('revokeToken(input: { tokenId: 1 })'),
   setQuota: change('setQuota(input: { user: "lab", size: 1000000000 })'),
-  setMedium: change('setVolume(input: { names: ["V1"], medium: "lto-8" })'),
+  setMedium: change('setVolume(input: { names: ["V1"], medium: LTO_8 })'),
   listFindings: '{ result: doctorFindings { notExamined examined { quotas } edges { node { kind } } } }',
   repairFindings: change('repairFindings(input: {})'),
   watchSite: 'subscription { result: siteChanges { parts } }',
+  watchRequestList: 'subscription { result: requestsProgress { state } }',
   watchRequests: 'subscription { result: requestChanges { hasMore } }',
   readHistory: '{ result: history(since: "2026-01-01") { at } }',
   listProcesses: '{ result: processes { host } }',
   readDriveHosts: '{ result: drives { edges { node { host } } } }',
   readHostsOf: '{ result: restoreDisks { edges { node { hosts } } } }',
-  readVolumeFiguresOf: '{ result: volumes { edges { node { files bytes } } } }',
+  readVolumeFiguresOf: '{ result: volumes { edges { node { fileCount bytes } } } }',
 };
 
 /** Prepares the database for operations of `common`. */

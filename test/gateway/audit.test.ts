@@ -430,18 +430,20 @@ test('operators read the audit by GraphQL, in pages, filtered', async () => {
   const id = await makeRequest();
   const dave = { ...app.ctx, caller: { ...app.ctx.caller, name: 'dave' } };
   for (let n = 0; n < 5; n++) await setPriority(dave, { id, priority: n });
-  const mine = `objectKind: REQUEST, object: "${id}", who: "dave", operation: "setPriority", since: "${since}Z"`;
+  const mine = `objectKind: REQUEST, object: "${id}", caller: "dave", operation: "setPriority", since: "${since}Z"`;
   const read = async (page: string) => {
-    const query = `{ audit(${mine}, ${page}) { totalCount edges { node { who object given result } } pageInfo { hasNextPage endCursor } } }`;
-    return (await askData<{ audit: Connection<{ given: string }> }>(app, query)).audit;
+    const query = `{ auditEntries(${mine}, ${page}) { totalCount edges { node { caller object input result } } pageInfo { hasNextPage endCursor } } }`;
+    return (await askData<{ auditEntries: Connection<{ input: string }> }>(app, query)).auditEntries;
   };
   const first = await read('first: 3');
   const second = await read(`first: 3, after: "${first.pageInfo.endCursor}"`);
   expect([first.totalCount, first.pageInfo.hasNextPage, second.pageInfo.hasNextPage]).toEqual([5, true, false]);
-  const given = [...first.edges, ...second.edges].map(({ node }) => JSON.parse(node.given).priority);
+  const given = [...first.edges, ...second.edges].map(({ node }) => JSON.parse(node.input).priority);
   expect(given).toEqual([0, 1, 2, 3, 4]);
-  expect(await askData(app, '{ audit(until: "2000-01-01") { totalCount } }')).toEqual({ audit: { totalCount: 0 } });
-  expect((await ask(alice, '{ audit { totalCount } }')).errors?.[0]?.extensions?.code).toBe('FORBIDDEN');
+  expect(await askData(app, '{ auditEntries(until: "2000-01-01") { totalCount } }')).toEqual({
+    auditEntries: { totalCount: 0 },
+  });
+  expect((await ask(alice, '{ auditEntries { totalCount } }')).errors?.[0]?.extensions?.code).toBe('FORBIDDEN');
   // a read is not audited, but its refusal is
   expect((await rowsAfter(before)).at(-1)).toMatchObject({ who: 'alice', operation: 'listAudit', result: 'FORBIDDEN' });
 });
@@ -468,7 +470,7 @@ test('a path rule is recorded under its normalized prefix', async () => {
 });
 
 test('filters with an unknown operation or an empty time span are refused', async () => {
-  const refusalOf = async (args: string) => (await ask(app, `{ audit(${args}) { totalCount } }`)).errors;
+  const refusalOf = async (args: string) => (await ask(app, `{ auditEntries(${args}) { totalCount } }`)).errors;
   const told = (message: string, field: string) => [{ message, extensions: { code: 'INVALID_INPUT', field } }];
   const [unknown] = (await refusalOf('operation: "creatRequest"')) ?? [];
   expect(unknown?.extensions).toMatchObject({ code: 'INVALID_INPUT', field: 'operation' });
@@ -478,7 +480,10 @@ test('filters with an unknown operation or an empty time span are refused', asyn
   expect(await refusalOf('since: "2026-02-01", until: "2026-01-01"')).toMatchObject(
     told('until must be later than since (2026-02-01T00:00:00), not 2026-01-01T00:00:00', 'until'),
   );
-  await askData(app, '{ audit(operation: "identify", since: "2026-01-01", until: "2026-01-02") { totalCount } }');
+  await askData(
+    app,
+    '{ auditEntries(operation: "identify", since: "2026-01-01", until: "2026-01-02") { totalCount } }',
+  );
 });
 
 test('the audit knows each operation that the source code records', () => {

@@ -109,7 +109,7 @@ test('findings are repaired in pages if only rows are wrong, and the audit recor
 
 test('the result counts what was checked, and names unchecked disks with the hosts of their engines', async () => {
   const read = '{ doctorFindings(first: 0) { notExamined examined { quotas requests requestFiles recalls disks } } }';
-  const examined = { quotas: 0, requests: 0, requestFiles: 0, recalls: 0, disks: 0 };
+  const examined = { quotas: 0, requests: 0, requestFiles: '0', recalls: 0, disks: 0 };
   expect(await askData(app, read)).toEqual({ doctorFindings: { notExamined: null, examined } });
   const { id } = await setDisk(app.ctx, { mountpoint: '/mnt/0', size: 1n });
   for (let n = 1; n < 30; n++) await setDisk(app.ctx, { mountpoint: `/mnt/${n}`, size: 1n });

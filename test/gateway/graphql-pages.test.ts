@@ -238,7 +238,7 @@ const NO_CURSOR = 'must be a cursor of this list, not';
 const NOT_BOTH = 'cannot be combined: pass first and after, or last and before';
 
 test.each([
-  ...['tapeFiles', 'requests', 'restoreDisks', 'volumes', 'audit'].flatMap((list) =>
+  ...['tapeFiles', 'requests', 'restoreDisks', 'volumes', 'auditEntries'].flatMap((list) =>
     (['after', 'before'] as const).map(
       (side) => [list, `${side}: "no cursor"`, side, `${NO_CURSOR} "no cursor"`] as const,
     ),

@@ -5,8 +5,8 @@ import { setMedium } from '../../src/domain/catalogue/volumes.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
-import { addFiles, addQuota } from '../support/factories.js';
-import { ask, askData, type Edges } from '../support/graphql.js';
+import { addFiles, addPaths, addQuota } from '../support/factories.js';
+import { ask, askData, type Connection, type Edges, PAGE_INFO } from '../support/graphql.js';
 import { mutate } from '../support/payloads.js';
 import { useApp } from '../support/use-app.js';
 
@@ -14,6 +14,9 @@ const BIG = 9_007_199_254_740_993n; // 2^53 + 1, which no double represents
 const MAX = 2n ** 63n - 1n;
 
 const app = useApp({ now: () => '2026-03-04T05:06:07.000089' });
+
+const NODE_TYPES =
+  'TapeFile, Volume, Drive, Library, RestoreDisk, Request, RequestFile, Quota, QuotaMember, PathRule, Suspension, Verification, Token, Webhook, WebhookMessage or AuditEntry';
 
 const relayId = (type: string, id: unknown) => Buffer.from(`${type}:${id}`).toString('base64');
 
@@ -206,7 +209,7 @@ test('node returns each type of node by its id, and null for an unknown id', asy
 
 test.each([
   ...['__proto__:1', 'constructor:1', 'toString:1', 'hasOwnProperty:x', 'X:1', 'String:1', 'TapeFile', ':1', ''],
-  ...['Webhook:37', 'Audit:1', 'ApiToken:1', 'RequestFile:1'],
+  ...['Audit:1', 'ApiToken:1', 'Estimate:1', 'RequestChange:1'],
 ])('node of the id "%s" is invalid input', async (text) => {
   const id = Buffer.from(text).toString('base64');
   const shown = /^\w+:/.test(text) ? text : id;
@@ -215,7 +218,7 @@ test.each([
     { node: null },
     [
       expect.objectContaining({
-        message: `id must be the global id of a TapeFile, Volume, Drive, Library, RestoreDisk, Request or Quota, not "${shown}"`,
+        message: `id must be the global id of a ${NODE_TYPES}, not "${shown}"`,
         extensions: { code: 'INVALID_INPUT', field: 'id' },
       }),
     ],
@@ -249,7 +252,7 @@ test('volumes show their medium, and quotas are listed by user', async () => {
   const query = `{ volumes { edges { node { name medium } } } quotas { totalCount edges { node { user size used } } } }`;
   const { volumes, quotas } = await askData<Lists>(app, query);
   const media = Object.fromEntries(volumes.edges.map(({ node }) => [node.name, node.medium]));
-  expect([media.MEDIUM, media.NODE01]).toEqual(['lto-9', 'linear']);
+  expect([media.MEDIUM, media.NODE01]).toEqual(['LTO_9', 'LINEAR']);
   expect(quotas.edges[0]?.node).toEqual({ user: 'aaa', size: '7', used: '0' });
   const users = quotas.edges.map(({ node }) => node.user);
   expect(users).toEqual([...users].sort());
@@ -287,7 +290,7 @@ test('the user name of a new quota must be valid, and that of an existing one ma
   expect(await set('ada@sso.example.org:8443/realms', '5')).toMatchObject({ size: '5' });
 });
 
-test('a directory lists the files and directories that the caller may list, at most 1000', async () => {
+test('a directory lists the files and directories that the caller may list, at most 1000 in a page', async () => {
   const ocean = ['2023/a.nc', '2024/a.nc', '2024/b/c.nc', '2024.txt'].map((name) => `/ocean/${name}`);
   const many = Array.from({ length: 1001 }, (_, n) => `/many/${n}/file`);
   await addFiles(
@@ -296,33 +299,79 @@ test('a directory lists the files and directories that the caller may list, at m
   );
   await setPathRule(app.ctx, { prefix: '/directories/secret/', action: 'LIST', kind: 'USER', name: 'bob' });
   const { secret: token } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
-  interface Directory {
-    path: string;
-    hasMore: boolean;
-    entries: { path: string; isDirectory: boolean; size: string | null }[];
-  }
-  const read = async (path: string) => {
-    const query =
-      'query ($path: String!) { directory(path: $path) { path hasMore entries { path isDirectory size } } }';
-    return (await askData<{ directory: Directory }>({ url: app.url, token }, query, { path: `/directories${path}` }))
-      .directory;
+  type Entries = Connection<{ path: string; isDirectory: boolean; size: string | null; file: object | null }>;
+  const read = async (path: string, args = '') => {
+    const query = `query ($path: String!) { directory(path: $path) { path entries${args} {
+      edges { cursor node { path isDirectory size file { path } } } ${PAGE_INFO} } } }`;
+    type Directory = { directory: { path: string; entries: Entries } };
+    return (await askData<Directory>({ url: app.url, token }, query, { path: `/directories${path}` })).directory;
   };
-  const namesIn = async (path: string) =>
-    (await read(path)).entries.map((entry) =>
-      `${entry.path}${entry.isDirectory ? '/' : ''}`.replace('/directories', ''),
-    );
+  const nodesIn = async (path: string) => (await read(path)).entries.edges.map(({ node }) => node);
+  const shorten = (entry: { path: string; isDirectory: boolean }) =>
+    `${entry.path}${entry.isDirectory ? '/' : ''}`.replace('/directories', '');
+  const namesIn = async (path: string) => (await nodesIn(path)).map(shorten);
   expect(await namesIn('')).toEqual(['/many/', '/ocean/', '/ocean 2/']);
   expect(await namesIn('/ocean')).toEqual(['/ocean/2023/', '/ocean/2024/', '/ocean/2024.txt']);
-  expect(await read('/ocean/2024/')).toEqual({
-    path: '/directories/ocean/2024',
-    hasMore: false,
-    entries: [
-      { path: '/directories/ocean/2024/a.nc', isDirectory: false, size: '1000' },
-      { path: '/directories/ocean/2024/b', isDirectory: true, size: null },
-    ],
-  });
+  expect(await nodesIn('/ocean/2024/')).toEqual([
+    {
+      path: '/directories/ocean/2024/a.nc',
+      ...{ isDirectory: false, size: '1000', file: { path: '/directories/ocean/2024/a.nc' } },
+    },
+    { path: '/directories/ocean/2024/b', isDirectory: true, size: null, file: null },
+  ]);
+  expect((await read('/ocean/2024/')).path).toBe('/directories/ocean/2024');
+  const none = { hasNextPage: false, hasPreviousPage: false, startCursor: null, endCursor: null };
   for (const path of ['/nothing', '/secret'])
-    expect(await read(path)).toEqual({ path: `/directories${path}`, hasMore: false, entries: [] });
-  const { entries, hasMore } = await read('/many');
-  expect([entries.length, hasMore]).toEqual([1000, true]);
+    expect(await read(path)).toEqual({ path: `/directories${path}`, entries: { edges: [], pageInfo: none } });
+  for (const [args, count] of [
+    ['', 50],
+    ['(first: 5000)', 1000],
+  ] as const) {
+    const { edges, pageInfo } = (await read('/many', args)).entries;
+    expect([args, edges.length, pageInfo.hasNextPage]).toEqual([args, count, true]);
+  }
+});
+
+test('pages of a directory follow their cursors, also after an entry has disappeared', async () => {
+  const paths = ['a', 'a.txt', 'b/1', 'b/2', 'c', 'd/1', 'e'].map((name) => `/paged/${name}`);
+  await addPaths(app.ctx, ...paths);
+  const read = async (args: string) => {
+    const query = `{ directory(path: "/paged") { entries(${args}) { edges { cursor node { path } } ${PAGE_INFO} } } }`;
+    type Paged = { directory: { entries: Connection<{ path: string }> } };
+    const { edges, pageInfo } = (await askData<Paged>(app, query)).directory.entries;
+    return { names: edges.map(({ node }) => node.path.slice('/paged/'.length)), ...pageInfo };
+  };
+  const all = ['a', 'a.txt', 'b', 'c', 'd', 'e'];
+  expect(await read('first: 1000')).toMatchObject({ names: all, hasNextPage: false });
+  for (const size of [1, 2, 3, 5]) {
+    const found: string[] = [];
+    for (let after = ''; ; ) {
+      const { names, hasNextPage, endCursor } = await read(`first: ${size}${after}`);
+      found.push(...names);
+      if (!hasNextPage) break;
+      after = `, after: "${endCursor}"`;
+    }
+    expect([size, found]).toEqual([size, all]);
+  }
+  const first = await read('first: 3');
+  expect(first).toMatchObject({ names: ['a', 'a.txt', 'b'], hasPreviousPage: false });
+  await app.ctx.db.pool.query(`DELETE FROM tape_file WHERE path LIKE '/paged/b/%'`);
+  expect(await read(`first: 3, after: "${first.endCursor}"`)).toMatchObject({
+    ...{ names: ['c', 'd', 'e'], hasNextPage: false, hasPreviousPage: true },
+  });
+  const last = await read('first: 1000');
+  expect(await read(`first: 2, after: "${last.endCursor}"`)).toEqual({
+    ...{ names: [], hasNextPage: false, hasPreviousPage: true },
+    ...{ startCursor: last.endCursor, endCursor: last.endCursor },
+  });
+  expect(await read('first: 0')).toMatchObject({ names: [], endCursor: null });
+  const refused = async (args: string) =>
+    (await ask(app, `{ directory(path: "/paged") { entries(${args}) { edges { cursor } } } }`)).errors;
+  const invalid = (message: string, field: string) => [{ message, extensions: { code: 'INVALID_INPUT', field } }];
+  expect(await refused('first: -1')).toMatchObject(invalid('first must be 0 or more, not -1', 'first'));
+  for (const text of ['entry:', 'entry:d', 'entry:x/a', 'entry:f/\0', 'other:f/a', '']) {
+    const cursor = Buffer.from(text).toString('base64');
+    const message = `after must be a cursor of this list, not "${cursor}"`;
+    expect([text, await refused(`after: "${cursor}"`)]).toMatchObject([text, invalid(message, 'after')]);
+  }
 });

@@ -53,14 +53,20 @@ test('a caller can query how it is known, and so try a token before access is cl
   const given = { name: 'ann', role: 'USER', isReadOnly: true, expiresAt: '2099-01-01' } as const;
   const { token, secret } = await createToken(app.ctx, given);
   const basic = (password: string) => `Basic ${Buffer.from(`ann:${password}`).toString('base64')}`;
-  const query = encodeURIComponent('{ caller { name way roles isReadOnly expiresAt } }');
+  const query = encodeURIComponent('{ caller { name authentication roles isReadOnly expiresAt } }');
   const known = async (Authorization?: string) => {
     const headers = { Host: 'localhost', ...(Authorization && { Authorization }) };
     const { status, body } = await sendAsIs(app, `/graphql?query=${query}`, { headers });
     return status === 200 ? (body as { data: { caller: object } }).data.caller : status;
   };
-  const ann = { name: 'ann', way: 'token', roles: ['user'], isReadOnly: true, expiresAt: '2099-01-01T00:00:00Z' };
-  const anybody = { name: 'anybody', way: 'open', roles: ['user'], isReadOnly: false, expiresAt: null };
+  const ann = {
+    name: 'ann',
+    authentication: 'TOKEN',
+    roles: ['USER'],
+    isReadOnly: true,
+    expiresAt: '2099-01-01T00:00:00Z',
+  };
+  const anybody = { name: 'anybody', authentication: 'OPEN', roles: ['USER'], isReadOnly: false, expiresAt: null };
   expect([await known(basic(secret)), await known(`Bearer ${secret}`)]).toEqual([ann, ann]);
   // the gateway ignores credentials of another system
   for (const shown of [undefined, basic('wrong'), 'Bearer other']) expect(await known(shown)).toEqual(anybody);

@@ -40,7 +40,8 @@ const app = useApp({ config: { access: { auth: new Set(['token', 'open']) } } },
 /** Values of required arguments, by the argument's name. */
 const values: Record<string, string> = {
   'node.id': '"UXVvdGE6MQ=="',
-  'request.id': '1',
+  'nodes.ids': '["UXVvdGE6MQ==", "UmVxdWVzdDox"]',
+  'request.requestId': '1',
   'webhookMessages.webhookId': '1',
   path: '"/a/1"',
   user: '"ann"',

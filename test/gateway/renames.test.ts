@@ -19,7 +19,7 @@ const app = useCatalogue({ config: { access: { auth: new Set(['token', 'open']) 
   for (const user of ['ann', 'bob']) await addQuota(app.ctx, user, 1_000_000n);
 });
 
-const AFFECTED = 'affected { __typename files bytes requests }';
+const AFFECTED = 'affected { __typename fileCount bytes requestCount }';
 const rename = (from: string, to: string, more: object = {}) =>
   mutate<{ message?: string }>(app, 'renameFiles', { from, to, ...more }, AFFECTED);
 
@@ -41,7 +41,7 @@ test('a renamed file stays in its requests, with the same charge and whatever ru
   await setPathRule(app.ctx, { prefix: '/uno', action: 'REQUEST', kind: 'USER', name: 'nobody-else' });
   const id = await makeRequest(app, { quota: 'ann', files: ['/one/a', '/one/b'] });
   const used = await readUsed(app, 'ann');
-  const renamed = { __typename: 'AffectedFiles', files: 1, bytes: '1000', requests: 1 };
+  const renamed = { __typename: 'AffectedFiles', fileCount: 1, bytes: '1000', requestCount: 1 };
   expect(await rename('/one/a', '/uno/ä', { dryRun: true })).toEqual(renamed);
   expect(await pathsOf(id)).toEqual(['/one/a', '/one/b']);
   expect(await rename('/one/a', '/uno/ä')).toEqual(renamed);
@@ -55,7 +55,7 @@ test('a renamed file stays in its requests, with the same charge and whatever ru
 test('a directory is renamed with all its files, also withdrawn ones, and nothing else', async () => {
   await add('/two/x/1', '/two/x/y/2', '/two/x.nc', '/two/x0', '/two/x/gone');
   await withdrawFiles(app.ctx, { path: '/two/x/gone' });
-  expect(await rename('/two/x/', '/zwei/und/mehr/')).toMatchObject({ files: 3 });
+  expect(await rename('/two/x/', '/zwei/und/mehr/')).toMatchObject({ fileCount: 3 });
   expect(await list('/two/')).toEqual(['/two/x.nc', '/two/x0']);
   expect(await list('/zwei/')).toEqual(['/zwei/und/mehr/1', '/zwei/und/mehr/y/2']);
   expect(await list('/zwei/', 'withdrawn: true')).toEqual(['/zwei/und/mehr/gone']);
@@ -64,7 +64,7 @@ test('a directory is renamed with all its files, also withdrawn ones, and nothin
 test('a directory with more files than a step is renamed completely, also to its parent', async () => {
   await add(...Array.from({ length: STEP + 2 }, (_, n) => `/many/deep/f${100_000 + n}`));
   const id = await makeRequest(app, { quota: 'ann', patterns: '/many/' });
-  expect(await rename('/many/deep/', '/many/')).toMatchObject({ files: STEP + 2, requests: 1 });
+  expect(await rename('/many/deep/', '/many/')).toMatchObject({ fileCount: STEP + 2, requestCount: 1 });
   expect(await list('/many/deep/')).toEqual([]);
   const { rows } = await app.ctx.db.pool.query(
     `SELECT count(*)::int AS n FROM tape_file WHERE path ~ '^/many/f1\\d+$'`,
@@ -84,7 +84,7 @@ test('requests that wait for the new path, or whose pattern matches it, get the 
   const pattern = await makeRequest(app, { quota: 'ann', patterns: '/drei/' });
   expect(await unresolvedOf(listed)).toEqual([{ path: '/drei/a', reason: 'UNKNOWN' }]);
   const other = await makeRequest(app, { quota: 'ann', files: ['/drei/a'] });
-  expect(await rename('/three/a', '/drei/a')).toMatchObject({ files: 1 });
+  expect(await rename('/three/a', '/drei/a')).toMatchObject({ fileCount: 1 });
   for (const id of [listed, pattern, other])
     expect([await pathsOf(id), await unresolvedOf(id)]).toEqual([['/drei/a'], []]);
   expect(await readUsed(app, 'ann')).toBe(before + 3000);
@@ -97,7 +97,7 @@ test('a released file does not join its request again under its new path', async
   await add('/four/a', '/four/b');
   const id = await makeRequest(app, { quota: 'ann', patterns: '/four/' });
   await release(app, { requestId: id, paths: ['/four/a'] });
-  expect(await rename('/four/a', '/four/c')).toMatchObject({ files: 1 });
+  expect(await rename('/four/a', '/four/c')).toMatchObject({ fileCount: 1 });
   const { files, unresolved } = await viewRequest(app, id);
   expect(files.map(({ path, state }) => [path, state])).toEqual([
     ['/four/c', 'RELEASED'],
@@ -117,7 +117,7 @@ test('a file that waits for quota still waits under its new path, unless that is
   await add('/full/b');
   const full = (path: string) => [{ path, reason: 'QUOTA_FULL' }];
   expect([await unresolvedOf(listed), await unresolvedOf(pattern)]).toEqual([full('/full/b'), full('/full/b')]);
-  expect(await rename('/full/b', '/full/bb')).toMatchObject({ files: 1, requests: 2 });
+  expect(await rename('/full/b', '/full/bb')).toMatchObject({ fileCount: 1, requestCount: 2 });
   expect(await unresolvedOf(pattern)).toEqual(full('/full/bb'));
   await rename('/full/bb', '/hidden/b');
   expect([await unresolvedOf(listed), await unresolvedOf(pattern)]).toEqual([
@@ -225,7 +225,7 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   await addLibrary(app.ctx, { name: 'east', kind: 'wlcg', settings: { url: 'https://tape.example' } });
   const row = (path: string) => buildRow({ path, volume: 'EAST1', library: 'east', position: null });
   await importRows(app.ctx, [row('/east/a')]);
-  expect(await rename('/east/a', '/east/b')).toMatchObject({ files: 1 });
+  expect(await rename('/east/a', '/east/b')).toMatchObject({ fileCount: 1 });
   expect(await tapePathOf('/east/b')).toBe('/east/a');
   await expect(importRows(app.ctx, [row('/east/a')])).rejects.toThrow(
     /line 1: "\/east\/a" is the library's name for "\/east\/b", which was renamed only in Tapegate/,
@@ -237,11 +237,11 @@ test('a list of a library of names finds a renamed file by its name there', asyn
     'which was renamed only in Tapegate',
   );
   await rename('/east/a', '/west/a');
-  expect(await rename('/east/b', '/east/c')).toMatchObject({ files: 1 });
+  expect(await rename('/east/b', '/east/c')).toMatchObject({ fileCount: 1 });
   expect(await tapePathOf('/east/c')).toBe('/east/a');
-  expect(await rename('/east/c', '/east/a')).toMatchObject({ files: 1 });
+  expect(await rename('/east/c', '/east/a')).toMatchObject({ fileCount: 1 });
   expect(await tapePathOf('/east/a')).toBeNull();
-  expect(await rename('/east/a', '/east/d', { inLibrary: true })).toMatchObject({ files: 1 });
+  expect(await rename('/east/a', '/east/d', { inLibrary: true })).toMatchObject({ fileCount: 1 });
   expect(await tapePathOf('/east/d')).toBeNull();
   await importRows(app.ctx, [row('/east/a')]);
   await rename('/east/a', '/east/e');
@@ -279,7 +279,7 @@ test('a library with names for some directories only accepts no rename to others
   );
   const set = (prefixes: string[]) => setLibrary(app.ctx, { name: 'deep', settings: { prefixes } });
   await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is not below "/e/"');
-  expect(await rename('/deep/1', '/e/1')).toMatchObject({ files: 1 });
+  expect(await rename('/deep/1', '/e/1')).toMatchObject({ fileCount: 1 });
   await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is not below "/e/"');
   expect(await set(['/deep/='])).toMatchObject({ settings: { prefixes: ['/deep/='] } });
 });

@@ -18,7 +18,7 @@ const app = useCatalogue({}, async () => {
   await addQuota(app.ctx, 'ann', 10n ** 9n);
 });
 
-const AFFECTED = 'affected { __typename files bytes requests }';
+const AFFECTED = 'affected { __typename fileCount bytes requestCount }';
 const move = (from: string, to: string, more: object = {}) =>
   mutate<Told>(app, 'moveVolume', { from, to, ...more }, AFFECTED);
 
@@ -30,9 +30,14 @@ test('first and second copies move to the same positions of the other volume, an
   await sql(`UPDATE tape_file SET copy_error = 'torn' WHERE path IN ('/one/both', '/one/second')`);
   await sql(`UPDATE volume SET medium = 'lto-8', used = 4000, next_position = 7 WHERE name = 'A1'`);
   const before = await dumpTables(app.ctx);
-  expect(await move('A1', 'B1', { dryRun: true })).toMatchObject({ files: 3, bytes: '3000', requests: 0 });
+  expect(await move('A1', 'B1', { dryRun: true })).toMatchObject({ fileCount: 3, bytes: '3000', requestCount: 0 });
   expect(await dumpTables(app.ctx)).toEqual(before);
-  expect(await move('A1', 'B1')).toMatchObject({ __typename: 'AffectedFiles', files: 3, bytes: '3000', requests: 0 });
+  expect(await move('A1', 'B1')).toMatchObject({
+    __typename: 'AffectedFiles',
+    fileCount: 3,
+    bytes: '3000',
+    requestCount: 0,
+  });
   expect(await placed('/one/')).toEqual([
     '/one/both B1:4 A2:9 torn',
     '/one/first B1:3 -',
@@ -51,12 +56,12 @@ test('archive never assigns a position twice after a move', async () => {
     app.ctx,
     given.map((place, n) => ({ path: `/two/${n}`, size: 10n, ...place })),
   );
-  expect(await move(from, 'TG0077')).toMatchObject({ files: 3 });
+  expect(await move(from, 'TG0077')).toMatchObject({ fileCount: 3 });
   expect(await reservePositions(app.ctx, { sizes: [10n], volumeSize: 1000n })).toEqual([
     { volume: 'TG0077', position: 4n },
   ]);
   await addFiles(app.ctx, [{ path: '/two/late', volume: from, position: 99n }]);
-  expect(await move(from, 'TG0077')).toMatchObject({ files: 1 });
+  expect(await move(from, 'TG0077')).toMatchObject({ fileCount: 1 });
   expect(await reservePositions(app.ctx, { sizes: [10n], volumeSize: 1000n })).toEqual([
     { volume: 'TG0077', position: 5n },
   ]);
@@ -118,7 +123,7 @@ test('a move to a volume of another library is refused', async () => {
   const message = expect.stringContaining('to must be in the same library as "S1"');
   expect(refused).toEqual({ __typename: 'InvalidInput', message });
   expect(await move('S1', 'D1', { dryRun: true })).toEqual(refused);
-  expect(await move('S1', 'S2')).toMatchObject({ files: 1 });
+  expect(await move('S1', 'S2')).toMatchObject({ fileCount: 1 });
   const library = `SELECT b.name FROM volume v JOIN library b ON b.id = v.library_id WHERE v.name = 'S2'`;
   expect(await sql(library)).toEqual([{ name: 'site' }]);
   expect(await placed('/five/')).toEqual(['/five/a S2:- -', '/five/b D1:8 -']);
@@ -132,10 +137,10 @@ test('a volume with more files than a step is moved completely, also after a fai
   await expect(move('M1', 'M2')).rejects.toThrow('Internal error');
   await goOn();
   expect(await countByVolume(app, '/many/')).toEqual({ M1: 3, M2: STEP + 1 });
-  expect(await move('M1', 'M2', { dryRun: true })).toMatchObject({ files: 3, bytes: '3000' });
-  expect(await move('M1', 'M2')).toMatchObject({ files: 3, bytes: '3000' });
+  expect(await move('M1', 'M2', { dryRun: true })).toMatchObject({ fileCount: 3, bytes: '3000' });
+  expect(await move('M1', 'M2')).toMatchObject({ fileCount: 3, bytes: '3000' });
   expect(await countByVolume(app, '/many/')).toEqual({ M2: STEP + 4 });
-  expect(await move('M2', 'M1')).toMatchObject({ files: STEP + 4 });
+  expect(await move('M2', 'M1')).toMatchObject({ fileCount: STEP + 4 });
   const perStep = `SELECT count(*)::int AS rows FROM audit WHERE operation = 'moveVolume' AND object = 'M2'`;
   expect(await sql(perStep)).toEqual([{ rows: 2 }]);
 });
@@ -154,7 +159,7 @@ test('waiting and failed files of a request are tried anew on the other volume',
   );
   await sql('UPDATE request SET files_failed = files_failed + 1 WHERE id = $1', [id]);
   await suspend(app.ctx, { kind: 'VOLUME', name: 'A11', mode: 'IMMEDIATE', reason: 'torn' });
-  expect(await move('A11', 'B11')).toMatchObject({ files: 4, requests: 1 });
+  expect(await move('A11', 'B11')).toMatchObject({ fileCount: 4, requestCount: 1 });
   const { files, filesFailed } = await viewRequest(app, id);
   expect(files).toMatchObject([
     { path: '/six/disk', state: 'ON_DISK' },

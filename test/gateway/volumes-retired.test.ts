@@ -27,7 +27,7 @@ async function findFaults(repair = false): Promise<object[]> {
   return faults;
 }
 
-const RETIRED = 'retired { __typename files bytes elsewhere withdrawn requests }';
+const RETIRED = 'retired { __typename fileCount bytes elsewhere withdrawn requestCount }';
 const retire = (name: string, more: object = {}) => mutate<Told>(app, 'retireVolume', { name, ...more }, RETIRED);
 
 const REINSTATED = 'volume { __typename name retiredAt retiredReason }';
@@ -47,7 +47,7 @@ test('files of a retired volume are read from their other copies, and its second
   const id = await makeRequest(app, { quota: 'ann', patterns: '/one/' });
   await sql(`UPDATE recall SET attempts = 3 WHERE volume_id = (SELECT id FROM volume WHERE name = 'A1')`);
   const before = await dumpTables(app.ctx);
-  const figures = { files: 2, bytes: '2000', elsewhere: 2, withdrawn: 0, requests: 1 };
+  const figures = { fileCount: 2, bytes: '2000', elsewhere: 2, withdrawn: 0, requestCount: 1 };
   expect(await retire('A1', { reason: 'worn out', dryRun: true })).toEqual({ __typename: 'RetiredVolume', ...figures });
   expect(await dumpTables(app.ctx)).toEqual(before);
   expect(await retire('A1', { reason: 'worn out' })).toEqual({ __typename: 'RetiredVolume', ...figures });
@@ -76,7 +76,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
     expect(await retire('A2', more)).toEqual({ __typename: 'InUse', message });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);
-  const told = { files: 8, bytes: '8000', elsewhere: 1, withdrawn: 6, requests: 1 };
+  const told = { fileCount: 8, bytes: '8000', elsewhere: 1, withdrawn: 6, requestCount: 1 };
   expect(await retire('A2', { withdraw: true, reason: 'worn out', dryRun: true })).toMatchObject(told);
   expect(await dumpTables(app.ctx)).toEqual(before);
   expect(await retire('A2', { withdraw: true, reason: 'worn out' })).toMatchObject(told);
@@ -130,7 +130,7 @@ test('a copy that has failed does not count as another copy, until a retry', asy
   await waitForBlocked(app, 1);
   await retry.query('COMMIT');
   retry.release();
-  expect(await retiring).toMatchObject({ files: 1 });
+  expect(await retiring).toMatchObject({ fileCount: 1 });
   expect(await placed('/both/')).toEqual(['/both/a KB2:1 K1:1 torn', '/both/b L1:1 -']);
   const files = [{ state: 'FAILED' }, { path: '/both/b', state: 'WAITING' }];
   expect((await viewRequest(app, id)).files).toMatchObject(files);
@@ -160,7 +160,7 @@ test('a volume in use is refused with the name of the drive, and nothing is stor
   const abandoned = "the drive's engine has stopped: try again when another engine has recovered the drive";
   expect(await retire('A4')).toEqual(refusal('reads 1 file from it', abandoned));
   await sql(`UPDATE ${recall}`, ['WAITING', null]);
-  expect(await retire('A4')).toMatchObject({ files: 2 });
+  expect(await retire('A4')).toMatchObject({ fileCount: 2 });
   await sql(`DELETE FROM drive WHERE name = 'drive-7'`);
 });
 
@@ -204,7 +204,7 @@ test('a volume with more files than a step is retired completely, also after a f
   expect((await readVolume('M1')).retiredReason).toBe('first');
   expect(await retire('M1')).toMatchObject({ __typename: 'InUse' });
   expect(await retire('M1', { withdraw: true, reason: 'second' })).toMatchObject({
-    files: 3,
+    fileCount: 3,
     elsewhere: 2,
     withdrawn: 1,
   });

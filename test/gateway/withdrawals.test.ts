@@ -20,7 +20,7 @@ interface Affected {
 }
 
 const change = (field: string, input: object) =>
-  mutate<Affected>(app, field, input, 'affected { __typename files bytes requests }');
+  mutate<Affected>(app, field, input, 'affected { __typename fileCount bytes requestCount }');
 const withdraw = (path: string, more: object = {}) => change('withdrawFiles', { path, ...more });
 const reinstate = (path: string, more: object = {}) => change('reinstateFiles', { path, ...more });
 
@@ -41,7 +41,7 @@ test('a withdrawn file is in no list and cannot be requested, and is restored un
   await addPaths(app.ctx, '/one/a', '/one/b');
   const before = (await get(app, '/files?match=/one/')).text;
   const reason = 'wrong calibration';
-  expect(await withdraw('/one/a', { reason })).toMatchObject({ files: 1, bytes: '1000', requests: 0 });
+  expect(await withdraw('/one/a', { reason })).toMatchObject({ fileCount: 1, bytes: '1000', requestCount: 0 });
   expect(await list('/one/')).toEqual({ totalCount: 1, paths: ['/one/b'] });
   expect(await list('/one/', 'withdrawn: true')).toEqual({ totalCount: 1, paths: ['/one/a'] });
   expect((await get(app, '/files?match=/one/')).text).not.toContain('/one/a');
@@ -54,7 +54,7 @@ test('a withdrawn file is in no list and cannot be requested, and is restored un
   expect(await unresolvedOf(listed)).toEqual([{ path: '/one/a', reason: 'UNKNOWN' }]);
   expect([await pathsOf(pattern), await unresolvedOf(pattern)]).toEqual([['/one/b'], []]);
   expect(await readUsed(app, 'ann')).toBe(2000);
-  expect(await reinstate('/one/a')).toMatchObject({ files: 1, requests: 1 });
+  expect(await reinstate('/one/a')).toMatchObject({ fileCount: 1, requestCount: 1 });
   expect((await get(app, '/files?match=/one/')).text).toBe(before);
   for (const id of [listed, pattern])
     expect([(await pathsOf(id)).sort(), await unresolvedOf(id)]).toEqual([['/one/a', '/one/b'], []]);
@@ -64,15 +64,15 @@ test('a withdrawn file is in no list and cannot be requested, and is restored un
 test('a directory is withdrawn with all its files, and nothing else', async () => {
   const paths = ['/two/x/1', '/two/x/y/2', '/two/x.nc', '/two/x0', '/two/x-1', '/two/xa/3'];
   await addPaths(app.ctx, ...paths);
-  expect(await withdraw('/two/x/', { dryRun: true })).toMatchObject({ files: 2, bytes: '2000', requests: 0 });
+  expect(await withdraw('/two/x/', { dryRun: true })).toMatchObject({ fileCount: 2, bytes: '2000', requestCount: 0 });
   expect(await countListed('/two/')).toBe(6);
-  expect(await withdraw('/two/x/')).toMatchObject({ files: 2 });
+  expect(await withdraw('/two/x/')).toMatchObject({ fileCount: 2 });
   expect((await list('/two/')).paths.sort()).toEqual(['/two/x-1', '/two/x.nc', '/two/x0', '/two/xa/3']);
   const directory = '{ directory(path: "/two") { edges { node { path } } } }';
   expect(JSON.stringify(await ask(app, directory))).not.toContain('/two/x"');
-  expect(await reinstate('/two/x/', { dryRun: true })).toMatchObject({ files: 2 });
+  expect(await reinstate('/two/x/', { dryRun: true })).toMatchObject({ fileCount: 2 });
   expect(await countListed('/two/', 'withdrawn: true')).toBe(2);
-  expect(await reinstate('/two/x/')).toMatchObject({ files: 2 });
+  expect(await reinstate('/two/x/')).toMatchObject({ fileCount: 2 });
   expect(await countListed('/two/')).toBe(6);
 });
 
@@ -81,12 +81,12 @@ test('a directory with more files than a step is withdrawn and restored complete
   const paths = Array.from({ length: STEP + 2 }, (_, n) => `/many/f${100_000 + n}`);
   await addPaths(app.ctx, ...paths);
   const id = await makeRequest(app, { quota: 'eve', patterns: '/many/' });
-  expect(await withdraw('/many/')).toMatchObject({ files: STEP + 2, requests: 1 });
+  expect(await withdraw('/many/')).toMatchObject({ fileCount: STEP + 2, requestCount: 1 });
   expect(await countListed('/many/')).toBe(0);
   expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: STEP + 2 });
   const { rows } = await app.ctx.db.pool.query(`SELECT count(*)::int AS rows FROM audit WHERE object = '/many/'`);
   expect(rows).toEqual([{ rows: 2 }]); // one row per step
-  expect(await reinstate('/many/')).toMatchObject({ files: STEP + 2 });
+  expect(await reinstate('/many/')).toMatchObject({ fileCount: STEP + 2 });
   expect(await countListed('/many/')).toBe(STEP + 2);
 });
 
@@ -110,7 +110,7 @@ test('a request fails for its withdrawn files with the reason, and continues wit
   await addQuota(app.ctx, 'bea', 10_000n);
   await addFiles(app.ctx, [{ path: '/four/a' }, { path: '/four/b', stage: 'ONDISK' }, { path: '/four/c' }]);
   const id = await makeRequest(app, { quota: 'bea', files: ['/four/a', '/four/b', '/four/c'] });
-  expect(await withdraw('/four/a', { reason: 'superseded' })).toMatchObject({ files: 1, requests: 1 });
+  expect(await withdraw('/four/a', { reason: 'superseded' })).toMatchObject({ fileCount: 1, requestCount: 1 });
   await withdraw('/four/b');
   const view = await viewRequest(app, id);
   expect(view.files).toMatchObject([
@@ -140,7 +140,7 @@ test('a file that waits for quota stops waiting when it is withdrawn, and joins 
   await addPaths(app.ctx, '/five/b');
   const full = [{ path: '/five/b', reason: 'QUOTA_FULL' }];
   expect([await unresolvedOf(pattern), await unresolvedOf(listed)]).toEqual([full, full]);
-  expect(await withdraw('/five/b')).toMatchObject({ requests: 2 });
+  expect(await withdraw('/five/b')).toMatchObject({ requestCount: 2 });
   expect(await unresolvedOf(pattern)).toEqual([]);
   expect(await unresolvedOf(listed)).toEqual([{ path: '/five/b', reason: 'UNKNOWN' }]);
   await addQuota(app.ctx, 'cat', 5000n);
@@ -233,7 +233,7 @@ test('an import updates a withdrawn file, and it stays withdrawn', async () => {
 test('a file that a list has withdrawn can be withdrawn by an operator too, and then no list restores it', async () => {
   await importList(['/ten/a', '/ten/b']);
   await importList(['/ten/a'], '?complete=/ten/&maxWithdrawn=100');
-  expect(await withdraw('/ten/b', { reason: 'embargo' })).toMatchObject({ files: 1 });
+  expect(await withdraw('/ten/b', { reason: 'embargo' })).toMatchObject({ fileCount: 1 });
   expect((await importList(['/ten/a', '/ten/b'])).body).toMatchObject({ staysWithdrawn: 1 });
   expect((await list('/ten/')).paths).toEqual(['/ten/a']);
 });

@@ -63,14 +63,12 @@ const requests: BadInput[] = [
   mutate('createRequest', 'without a quota', /Field "quota" of required type "String!"/, { pattern: '/a/' }),
 ];
 
-const SETTINGS = /^settings must be a string that contains a JSON object/;
-const DRIVES = /^drives must be a whole number from 1 to 256, not /;
+const DRIVES = /^driveCount must be a whole number from 1 to 256, not /;
+const DIRECTORY = { name: 'directory', value: '/tapes' };
 
 /** Returns a row that adds a library. The library is valid except for the fields in `given`. */
-const added = (what: string, says: RegExp, given: object) =>
-  mutate('addLibrary', what, says, {
-    ...{ name: 'east', kind: 'directory', settings: JSON.stringify({ directory: '/tapes' }), ...given },
-  });
+const added = (what: string, says: RegExp, given: object, status = 200) =>
+  mutate('addLibrary', what, says, { name: 'east', type: 'DIRECTORY', settings: [DIRECTORY], ...given }, status);
 
 /** Returns a row that changes the library `glacier`, which the test has added. */
 const changed = (what: string, says: RegExp, given: object) =>
@@ -81,26 +79,42 @@ const libraries: BadInput[] = [
   ...['', '-a', 'a\0', 'ä', 'x'.repeat(64), 'drive', 'directory'].map((name) =>
     added(`named ${shorten(name)}`, /^name must /, { name }),
   ),
-  added('of an unknown type', /^kind must be one of directory/, { kind: '__proto__' }),
-  ...['', '[]', '{"directory": '].map((settings) => added(`with settings ${settings}`, SETTINGS, { settings })),
-  changed('with settings []', SETTINGS, { settings: '[]' }),
-  added('with a bad setting', /^settings\.directory must /, { settings: '{"directory":"tapes"}' }),
+  added('of an unknown type', /"__proto__" does not exist in "LibraryType" enum/, { type: '__proto__' }, 400),
+  ...['', '[]', '{"directory":"/tapes"}'].map((settings) =>
+    added(`with settings ${settings}`, /Expected type "LibrarySettingInput" to be an object/, { settings }, 400),
+  ),
+  ...['[', '{"a": ', '[1,]'].flatMap((value) => {
+    const says = /^settings must contain valid JSON in "read", because the value begins like JSON$/;
+    const settings = [{ name: 'read', value }];
+    return [
+      added(`with the setting ${value}`, says, { settings }),
+      changed(`with the setting ${value}`, says, { settings }),
+    ];
+  }),
+  added('with a setting twice', /^settings must not contain "directory" twice$/, { settings: [DIRECTORY, DIRECTORY] }),
+  ...['', 'x', '__proto__', 'constructor', 'a\0'].map((name) =>
+    added(`with the setting ${shorten(name)}`, /^settings\.?.* (is not a setting|must) /, {
+      settings: [DIRECTORY, { name, value: 'x' }],
+    }),
+  ),
+  added('without settings', /^settings\.directory must /, { settings: [] }),
+  added('with a bad setting', /^settings\.directory must /, { settings: [{ name: 'directory', value: 'tapes' }] }),
   changed('with the setting of another type', /^settings\.directory is not a setting of this library type; /, {
-    settings: '{"directory":"/tapes"}',
+    settings: [DIRECTORY],
   }),
   added('with settings that are too long', /^settings must have at most 65536 bytes as JSON, not 1000\d\d$/, {
-    settings: JSON.stringify({ directory: `/${'x'.repeat(100_000)}` }),
+    settings: [{ name: 'directory', value: `/${'x'.repeat(100_000)}` }],
   }),
   ...[0, -1, 257].flatMap((drives) => [
-    added(`with ${drives} drives`, DRIVES, { drives }),
-    changed(`with ${drives} drives`, DRIVES, { drives }),
+    added(`with ${drives} drives`, DRIVES, { driveCount: drives }),
+    changed(`with ${drives} drives`, DRIVES, { driveCount: drives }),
   ]),
   ...['depthFiles', 'depthBytes'].map((depth) =>
     added(`of drives with ${depth}`, new RegExp(`^${depth} must not be set to`), { [depth]: 5 }),
   ),
   changed('named directory', /^name must /, { name: 'directory' }),
   changed('of an unknown name', /^there is no library "nowhere"$/, { name: 'nowhere' }),
-  changed('to another type', /^kind must remain "s3", not "directory"/, { kind: 'directory' }),
+  changed('to another type', /^type must remain "s3", not "directory"/, { type: 'DIRECTORY' }),
   ...[{ depthFiles: 0 }, { depthFiles: 1_000_001 }, { depthBytes: '0' }, { depthBytes: '-1' }].map((depth) =>
     changed(`with ${shorten(depth)}`, /^depth(Files|Bytes) must be /, depth),
   ),
@@ -215,15 +229,20 @@ const findings: BadInput[] = [
       mutate('repairFindings', `after ${place}`, CURSOR, { after }),
     ];
   }),
-  ask('findings backwards', /returns pages only in forward order/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
+  ask('findings backwards', /^Unknown argument "last"/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
 ];
 
 const NAMES_OR_ALL = /^names must contain a volume if all is not true, and must be empty if all is true/;
-const volume = (what: string, says: RegExp, given: object) =>
-  mutate('setVolume', what, says, { medium: 'lto-8', ...given });
+const volume = (what: string, says: RegExp, given: object, status = 200) =>
+  mutate('setVolume', what, says, { medium: 'LTO_8', ...given }, status);
 
 const volumes: BadInput[] = [
-  volume('with an unknown medium', /^medium must be one of /, { all: true, medium: '__proto__' }),
+  volume(
+    'with an unknown medium',
+    /"__proto__" does not exist in "Medium" enum/,
+    { all: true, medium: '__proto__' },
+    400,
+  ),
   volume('with neither names nor all', NAMES_OR_ALL, {}),
   volume('with no names', NAMES_OR_ALL, { names: [] }),
   volume('with names and all', NAMES_OR_ALL, { names: ['V00001'], all: true }),

@@ -1,6 +1,6 @@
 /** Watches the progress of several requests in one stream, for clients that show a list of requests. */
-import { InvalidInputError } from '../../core/errors.js';
-import { sql } from '../../db/sql.js';
+import { InvalidInputError, NotFoundError } from '../../core/errors.js';
+import { raw, sql } from '../../db/sql.js';
 import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../events/event-table.js';
 import type { Context } from '../context.js';
 import { allow } from '../policy.js';
@@ -33,10 +33,13 @@ export async function* watchRequestList(
   signal: AbortSignal,
 ): AsyncGenerator<RequestProgress> {
   allow(ctx, 'watchRequestList');
+  const isNew = await createAgeCheck(ctx);
   const newest = await ctx.events.newestId();
   const watched = new Map<number, Watched>();
   const others = new Set<number>();
-  for (const id of await chooseRequests(ctx, input)) {
+  const chosen = new Set(await chooseRequests(ctx, input));
+  const isInList = (id: number) => chosen.has(id) || (!input.requestIds && isNew(id));
+  for (const id of chosen) {
     const { start, ...present } = await readPresent(ctx, id);
     const toProgress = createProgress(ctx, start);
     watched.set(id, { present, toProgress });
@@ -47,15 +50,16 @@ export async function* watchRequestList(
     condition: sql`e.request_id IS NOT NULL`,
   };
   for await (const { id, batchId, ...progress } of ctx.events.follow(newest, filter, signal)) {
-    const known = watched.get(progress.requestId) ?? (await findNew(ctx, input, progress.requestId));
+    const { requestId } = progress;
+    const known = watched.get(requestId) ?? (isInList(requestId) ? await findNew(ctx, input, requestId) : undefined);
     if (known === undefined) {
-      others.add(progress.requestId);
+      others.add(requestId);
       continue;
     }
-    watched.set(progress.requestId, known);
+    watched.set(requestId, known);
     const isReported = id <= known.present.newest || known.present.unnumbered.includes(batchId);
     if (!isReported) yield await known.toProgress(id, progress);
-    if (isEnded(progress.state) && !input.requestIds) watched.delete(progress.requestId);
+    if (isEnded(progress.state) && !input.requestIds) watched.delete(requestId);
   }
 }
 
@@ -71,10 +75,28 @@ async function chooseRequests(ctx: Context, { requestIds, quota, first }: WatchL
   return rows.map(({ id }) => id);
 }
 
-/** Returns the state of a request that was created after the stream began. */
-async function findNew(ctx: Context, { requestIds, quota }: WatchListInput, id: number): Promise<Watched | undefined> {
-  if (requestIds) return undefined;
-  const request = await getRequest(ctx, id).catch(() => undefined); // a request that the caller may not see
+/**
+ * Number of ids that `createAgeCheck` reads. A request that is not committed yet can have a lower id than committed
+ * requests, but fewer than this number of requests are created while a transaction creates a request.
+ */
+const RECENT = 1000;
+
+/** Returns a function that reports whether a request was created after the call of `createAgeCheck`. */
+async function createAgeCheck(ctx: Context): Promise<(id: number) => boolean> {
+  const rows = await ctx.db.rows<{ id: number }>(
+    sql`SELECT id FROM request ORDER BY id DESC LIMIT ${raw(String(RECENT))}`,
+  );
+  const recent = new Set(rows.map(({ id }) => id));
+  const oldest = rows.length < RECENT ? 0 : (rows.at(-1)?.id ?? 0);
+  return (id) => id > oldest && !recent.has(id);
+}
+
+/** Returns the state of a request that is not watched yet, or undefined if the caller may not see the request. */
+async function findNew(ctx: Context, { quota }: WatchListInput, id: number): Promise<Watched | undefined> {
+  const request = await getRequest(ctx, id).catch((error: unknown) => {
+    if (error instanceof NotFoundError) return undefined;
+    throw error;
+  });
   if (!request || (quota && request.quota.user !== quota)) return undefined;
   const toProgress = createProgress(ctx, request.tapestoreRequestStart);
   return { present: { newest: 0n, unnumbered: [] }, toProgress };

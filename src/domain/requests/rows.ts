@@ -227,13 +227,14 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
   if (input.quota) conditions.push(sql`q."user" = ${checkText('quota', input.quota)}`);
   if (input.since) conditions.push(sql`r.request_date >= ${input.since}::timestamp`);
   if (input.until) conditions.push(sql`r.request_date < ${input.until}::timestamp`);
-  if (input.match) conditions.push(containsText(checkText('match', input.match)));
+  if (input.match) conditions.push(containsText(ctx, checkText('match', input.match)));
   return allOf(conditions);
 }
 
-const containsText = (text: string): Sql =>
+const containsText = (ctx: Context, text: string): Sql =>
   sql`(strpos(r.label, ${text}) > 0 OR strpos(r.pattern, ${text}) > 0 OR EXISTS (
-        SELECT FROM request_file h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = r.id AND strpos(f.path, ${text}) > 0))`;
+        SELECT FROM request_file h JOIN tape_file f ON f.id = h.file_id
+        WHERE h.request_id = r.id AND strpos(f.path, ${text}) > 0 AND ${mayPathOfRequest(ctx)}))`;
 
 /**
  * Streams the paths of a request's files and its unresolved paths, in the order in which the paths were added. For an
@@ -317,7 +318,11 @@ export async function readRequestFiles(
   const join = sql`LEFT JOIN LATERAL (
     SELECT f.* FROM tape_file f WHERE f.id = c.file_id AND ${mayPathOfRequest(ctx)} OFFSET 0
   ) f ON true`;
-  const files = { ...list, table: 'request_file', columns, join, isSeen: sql`f.id IS NOT NULL` } as const;
+  // a match must not reveal the paths of hidden files
+  const isMatch = sql`EXISTS (SELECT FROM tape_file f
+    WHERE f.id = c.file_id AND strpos(f.path, ${page.match ?? ''}) > 0 AND ${mayPathOfRequest(ctx)})`;
+  const where = page.match === undefined ? sql`true` : isMatch;
+  const files = { ...list, table: 'request_file', columns, where, join, isSeen: sql`f.id IS NOT NULL` } as const;
   const pages = await readInnerPages<RequestFileWithFile>(ctx, files, requestIds, page);
   for (const { row } of [...pages.values()].flat()) if (row) row.file = takeFile(row);
   return pages;
@@ -410,7 +415,8 @@ const ofFile = (ctx: Context) =>
     parent: 'file_id',
     key: 'request_id',
     columns: requestColumns,
-    where: sql`NOT c.is_ended`,
+    where: sql`NOT c.is_ended AND c.state <> 'RELEASED' AND EXISTS (
+      SELECT FROM request r WHERE r.id = c.request_id AND ${isLive})`,
     join: sql`JOIN request r ON r.id = c.request_id JOIN quota q ON q.id = r.quota_id`,
     isSeen: isVisibleQuota(ctx),
   }) as const;
@@ -420,7 +426,7 @@ export const countRequestsWithFiles = (ctx: Context, fileIds: readonly bigint[])
     ctx,
     {
       rows: sql`request_file h JOIN request r ON r.id = h.request_id JOIN quota q ON q.id = r.quota_id
-        WHERE NOT h.is_ended AND ${isVisibleQuota(ctx)}`,
+        WHERE NOT h.is_ended AND h.state <> 'RELEASED' AND ${isLive} AND ${isVisibleQuota(ctx)}`,
       parent: sql`h.file_id`,
     },
     fileIds,
