@@ -45,7 +45,12 @@ const responses: Record<string, ((res: ServerResponse) => unknown)[]> = {
   number: [json('{"data":{"quota":{"user":"a","size":"x","used":"1","email":null}}}')],
   event: [stream(event('next', '{"data":'))],
   recovers: [page(503), page(500), done],
-  watched: [page(503), page(500), done, json('{"data":{"request":null}}')],
+  watched: [
+    stream(event('next', JSON.stringify(result('RESTORING')))),
+    page(500),
+    done,
+    json('{"data":{"request":null}}'),
+  ],
   login: [stream(event('next', JSON.stringify(result('RESTORING')))), page(200)],
   moved: [stream(event('next', JSON.stringify(result('RESTORING')))), redirect],
 };
@@ -68,6 +73,7 @@ afterAll(async () => {
   await closeServer(server);
 });
 
+const NO_REQUEST = 'there is no request 1, or you are not allowed to see it';
 const ADVICE = 'check the URL of the gateway, and whether a proxy requires a login';
 const other = (name: string, found: string, expected = 'a GraphQL response') =>
   `${url}/${name} responds with status 200 and ${found}, expected ${expected}: ${ADVICE}`;
@@ -175,7 +181,8 @@ test.skipIf(!PYTHON)('the Python client and its command fail with the same error
     [
       [`${url}/page`, 'quota', 'alice'],
       [`${url}/failed`, 'quota', 'alice'],
-      [`${url}/watched`, 'watch', '1'],
+      [`${url}/failed`, 'watch', '1'],
+      [`${url}/watched`, 'watch', '1', '--json'],
     ],
   ];
   const { stdout, stderr } = await startProcess(PYTHON ?? '', ['-c', SCRIPT, JSON.stringify(urls)], {
@@ -196,7 +203,8 @@ test.skipIf(!PYTHON)('the Python client and its command fail with the same error
     [
       [1, `tapegate: ${other('page', 'text/html')}\n`],
       [4, `tapegate: ${url}/failed responds with status 500\n`],
-      [0, `no response from ${url}/watched; trying again\n`],
+      [4, `tapegate: ${url}/failed responds with status 500\n`],
+      [1, `no response from ${url}/watched; trying again\ntapegate: ${NO_REQUEST}\n`],
     ],
     true,
   ]);

@@ -65,13 +65,15 @@ test.skipIf(missing.length > 0)('the shell examples on scripting process all fil
   expect(listed).toEqual({ code: 0, stdout: `${answer.join('\n')}\n`, stderr: '' });
 });
 
-test.skipIf(missing.length > 0)('the Python example restores files, and handles a full quota', async () => {
-  const example = findExample('scripting.md', 'python', 'create_request');
+test.skipIf(missing.length > 0)('the Python examples restore files, and handle a full quota', async () => {
+  const example = findExample('scripting.md', 'python', 'tapes.restore');
   const restored = await run('python3', '-c', example);
   expect([restored.code, restored.stderr]).toEqual([0, '']);
-  expect(restored.stdout).toMatch(/^COMPLETED 8 of 8\n(\/\S+\/demo\/ocean\/2025\/sst_2025\d\d\.nc\n){8}/m);
+  expect(restored.stdout).toMatch(/^(\/\S+\/demo\/ocean\/2025\/sst_2025\d\d\.nc\n){8}$/);
   const none = await run('python3', '-c', example.replace('/demo/ocean/2025/', '/nothing/'));
-  expect([none.code, none.stdout]).toEqual([0, expect.stringMatching(/^COMPLETED 0 of 0\nno file matches\n$/m)]);
+  expect(none).toMatchObject({ code: 1, stderr: expect.stringMatching(/^request \d+ matches no file yet: /) });
+  const followed = await run('python3', '-c', findExample('scripting.md', 'python', 'tapes.follow'));
+  expect([followed.code, followed.stdout]).toEqual([0, expect.stringMatching(/^COMPLETED 1 of 1\n$/m)]);
   const full = await run('python3', '-c', example.replace('"alice"', '"bob"'));
   expect(full).toMatchObject({ code: 1, stderr: 'the quota has only 10000000 bytes free\n' });
 });
