@@ -331,7 +331,7 @@ function countKeys(value: unknown): number {
 function shorten(error: GraphQLError): GraphQLError {
   const { message, nodes = null } = error;
   const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
-  return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } });
+  return new GraphQLError(shown, { nodes, extensions: { code: 'INVALID_INPUT', http: { status: 400 } } });
 }
 
 function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {
