@@ -111,7 +111,10 @@ test('only the executed operation is counted, with its variables', async () => {
   ]);
   expect(await run('Large', {})).toMatchObject([{ extensions: { code: 'TOO_LARGE', limit: 'GRAPHQL_BREADTH' } }]);
   expect(await run('Page', { first: 'many' })).toMatchObject([
-    { message: expect.stringContaining('Variable "$first" got invalid value') },
+    {
+      message: expect.stringContaining('Variable "$first" got invalid value'),
+      extensions: { code: 'BAD_USER_INPUT' },
+    },
   ]);
 });
 

@@ -325,7 +325,7 @@ test('the command line loads a command only when it is named, and a command load
 
 /** Constants, and operations without a check of their own: their callers check the caller's rights first. */
 const unchecked = new Set(
-  `cancelStageRequestFiles commonFileFields countAtPrimaryPath countUnresolved countReleased
+  `cancelStageRequestFiles checkPattern commonFileFields countAtPrimaryPath countUnresolved countReleased
   countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
   getRequestWithPaths isListed keyOf listDirectory parseRequestId readAllowed readUnresolved readStageRequest
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readExamined readMeasurements

@@ -31,6 +31,8 @@ export interface WatchOptions {
 export interface Watch {
   /** URL and body of each request for an event stream. */
   asked: string[];
+  /** The header `Last-Event-ID` of each request for an event stream. */
+  lastEventIds: (string | undefined)[];
   /** Text of the first event stream. */
   first: string;
 }
@@ -51,7 +53,7 @@ export async function startRelay(target: string): Promise<Relay> {
     url: `http://127.0.0.1:${port}`,
     page: '',
     watch: (options) => {
-      stream = { ...options, watch: { asked: [], first: '' } };
+      stream = { ...options, watch: { asked: [], lastEventIds: [], first: '' } };
       return stream.watch;
     },
     close: () => closeServer(server),
@@ -77,6 +79,7 @@ async function forward({ req, body, res }: Exchange, target: string, stream: Str
   const isStream = answer.headers['content-type']?.startsWith('text/event-stream');
   if (!isStream || !stream) return void answer.pipe(res);
   res.flushHeaders();
+  stream.watch.lastEventIds.push(req.headers['last-event-id']?.toString());
   const isFirst = stream.watch.asked.push(`${req.url} ${body}`) === 1;
   answer.on('data', (bytes: Buffer) => {
     const hasFirst = isFirst && addToFirst(stream.watch, bytes);
