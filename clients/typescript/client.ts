@@ -27,7 +27,7 @@ export type Progress = sent.RequestProgressSubscription['requestProgress'];
 export type Estimate = sent.EstimateFragment;
 
 /** The argument for the variables of an operation, which may be omitted if all variables are optional. */
-type Arguments<Variables> = object extends Variables ? [variables?: Variables] : [variables: Variables];
+type Arguments<Variables> = Record<never, never> extends Variables ? [variables?: Variables] : [variables: Variables];
 
 /** Page sizes of lists. */
 const PAGE = 500;

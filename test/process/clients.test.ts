@@ -220,7 +220,7 @@ await refused(() => tapes.createRequest({ quota: 'bob', pattern }));
 await refused(() => tapes.createRequest({ quota: 'nobody', pattern }));
 await refused(() => tapes.createRequest({ quota: 'alice' }));
 await refused(() => tapes.cancel(999999));
-const { list } = await tapes.query(RequestsDocument, { quota: 'alice', first: 1 });
+const { list } = await tapes.query(RequestsDocument, { states: ['CANCELLED'], first: 1 });
 const labels: string[] | undefined = list?.edges.map(({ node }) => node.label);
 tell('typed', labels?.length, (await tapes.query(CallerDocument)).caller.name);
 tell('unwrapped', unwrap((await tapes.query(EstimateRequestDocument, { input: { quota: 'alice', pattern } })).result).files);
