@@ -27,6 +27,9 @@ export function findError(body: unknown): GraphqlError | undefined {
   return typeof error?.message === 'string' ? error : undefined;
 }
 
+export const toRefused = ({ message, extensions }: GraphqlError): Refused =>
+  new Refused(message, extensions?.code, extensions);
+
 /** Returns the data of a response without errors; undefined if the response is not a GraphQL response. */
 export function readData<Data>(body: unknown): Data | undefined {
   const { data, errors } = (body ?? {}) as { data?: unknown; errors?: unknown };

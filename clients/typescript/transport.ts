@@ -2,7 +2,7 @@
 import { createClient as createStreams } from 'graphql-sse';
 import type { TypedDocumentString } from '../../src/generated/operations.js';
 import { Refused, UnexpectedResponse, Unreachable } from './errors.js';
-import { findError, type GraphqlError, readData, readJson, readMediaType, toJson } from './responses.js';
+import { findError, type GraphqlError, readData, readJson, readMediaType, toJson, toRefused } from './responses.js';
 
 export interface TransportOptions {
   /** URL without a trailing slash. */
@@ -158,7 +158,8 @@ async function refuseRedirect(url: string, answer: Response): Promise<void> {
 function refusal(url: string, status: number, error: GraphqlError | undefined): Error {
   const isAway = AWAY.has(status) || error?.extensions?.code === 'UNAVAILABLE' || (!error && status >= 500);
   const message = error?.message ?? `${url} responds with status ${status}`;
-  return isAway ? new Unreachable(message) : new Refused(message, error?.extensions?.code);
+  if (isAway) return new Unreachable(message);
+  return error ? toRefused(error) : new Refused(message);
 }
 
 const mediaType = ({ headers }: Response): string => readMediaType(headers.get('content-type'));

@@ -16,6 +16,7 @@ import {
   readJson,
   readMediaType,
   toJson,
+  toRefused,
   unwrap,
 } from '../../../clients/typescript/responses.js';
 import type { Environment } from '../../core/environment.js';
@@ -145,7 +146,7 @@ const isMutation = (operation: object): boolean => /^\s*mutation\b/.test(operati
  */
 function readResult<Answer>(body: unknown, isChange = false): Answer | undefined {
   const error = findError(body);
-  if (error) throw toCommandError(error, isChange);
+  if (error) throw toGraphqlError(error, isChange);
   return readData<Answer>(body);
 }
 
@@ -192,10 +193,7 @@ export function unwrapResult<Result extends Payload>(
   try {
     return unwrap(payload);
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    const { message, failure } = error;
-    if (failure.field === undefined) throw new CommandError(message);
-    throw new UsageError(nameOption(message, String(failure.field), own));
+    throw error instanceof Refused ? toCommandError(error, own) : error;
   }
 }
 
@@ -317,21 +315,25 @@ async function requireStream(url: string, answer: Response): Promise<void> {
   const error = findError(readJson(await answer.text().catch(() => '')));
   if (status === 429 || status >= 500)
     throw new ConnectionError(error?.message ?? `${url} responds with status ${status}`);
-  if (error) throw toCommandError(error);
+  if (error) throw toGraphqlError(error);
   if (status === 401) throw new UnauthenticatedError();
   throw new CommandError(`${url} responds with status ${status}`);
 }
 
-function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
-  if (extensions?.code === 'UNAUTHENTICATED') {
+function toGraphqlError(error: GraphqlError, isChange = false): CommandError {
+  const { message, path = [], extensions } = error;
+  if (extensions?.code !== 'UNAVAILABLE') return toCommandError(toRefused(error));
+  // an error below the mutation's field means that the server stored the change, but could not read a part of the
+  // answer
+  return isChange && path.length > 1 ? new UnconfirmedError(`${message}: ${UNCONFIRMED}`) : new BusyError(message);
+}
+
+/** @param own maps the names of GraphQL fields to the names of the command's arguments */
+function toCommandError({ message, code, failure }: Refused, own?: Readonly<Record<string, string>>): CommandError {
+  if (code === 'UNAUTHENTICATED') {
     // omit the server's advice from the message, because the advice is for authors of HTTP clients
     return new UnauthenticatedError(message.startsWith('authentication required:') ? undefined : message);
   }
-  if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
-  if (extensions?.code === 'UNCONFIRMED') return new UnconfirmedError(message);
-  if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // an error below the mutation's field means that the server stored the change, but could not read a part of the
-  // answer
-  if (isChange && (path?.length ?? 0) > 1) return new UnconfirmedError(`${message}: ${UNCONFIRMED}`);
-  return new BusyError(message);
+  if (code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(failure.field), own));
+  return code === 'UNCONFIRMED' ? new UnconfirmedError(message) : new CommandError(message);
 }
