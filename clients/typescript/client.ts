@@ -2,12 +2,13 @@
  * A Tapegate client for Node.js and browsers: requests, files and quotas with the types of the schema, and progress as an iterator that
  * reconnects after a gateway restarts. Sizes are bigints in bytes, times are RFC 3339 strings in UTC.
  */
-import * as sent from '../../src/generated/client-operations.js';
+import * as sent from '../../src/generated/operations.js';
 import { NotOnDisk, Refused, UnexpectedResponse, Unreachable } from './errors.js';
-import { Transport } from './transport.js';
+import { type Done, type Page, type Payload, present, unwrap } from './responses.js';
+import { type Operation, Transport } from './transport.js';
 
-export type * from '../../src/generated/client-operations.js';
-export { NotOnDisk, Refused, UnexpectedResponse, Unreachable };
+export * from '../../src/generated/operations.js';
+export { NotOnDisk, present, Refused, UnexpectedResponse, Unreachable, unwrap };
 
 export interface ClientOptions {
   /** URL of the gateway. Default: TAPEGATE_URL, or port 8080 of this host. */
@@ -17,15 +18,16 @@ export interface ClientOptions {
   fetch?: typeof fetch | undefined;
 }
 
-export type RequestState = sent.RequestState;
-export type Request = sent.RequestFragment;
+export type Request = sent.RequestFragment & { restoredBelow: string[] };
 export type RequestInDetail = NonNullable<sent.RequestQuery['request']>;
 export type RequestFile = NonNullable<sent.RequestFilesQuery['request']>['files']['edges'][number]['node'];
-export type TapeFile = NonNullable<sent.FilesQuery['tapeFiles']>['edges'][number]['node'];
-export type Quota = NonNullable<sent.QuotaQuery['quota']>;
-export type Progress = sent.ProgressSubscription['requestProgress'];
-type Failure = { message: string; code: sent.FailureCode };
-export type Estimate = NonNullable<NonNullable<sent.EstimateQuery['estimateRequest']>['estimate']>;
+export type TapeFile = NonNullable<sent.FilesQuery['list']>['edges'][number]['node'];
+export type Quota = sent.QuotaRowFragment;
+export type Progress = sent.RequestProgressSubscription['requestProgress'];
+export type Estimate = sent.EstimateFragment;
+
+/** The argument for the variables of an operation, which may be omitted if all variables are optional. */
+type Arguments<Variables> = Record<never, never> extends Variables ? [variables?: Variables] : [variables: Variables];
 
 /** Page sizes of lists. */
 const PAGE = 500;
@@ -62,8 +64,7 @@ export class Client {
     const input = { ...given, idempotencyKey: given.idempotencyKey ?? randomKey() };
     for (let n = 0; ; n++) {
       try {
-        const answer = await this.ask<sent.CreateRequestMutation>(sent.CreateRequestText, { input });
-        return present(accepted(answer.createRequest).request);
+        return await this.change(sent.CreateRequestDocument, { input });
       } catch (error) {
         const pauseMs = REPEAT_PAUSES_MS[n];
         if (pauseMs === undefined || !mayRepeat(error)) throw error;
@@ -74,25 +75,23 @@ export class Client {
 
   /** Estimates a request, without creating it. */
   async estimate(input: sent.CreateRequestInput): Promise<Estimate> {
-    const { estimateRequest } = await this.ask<sent.EstimateQuery>(sent.EstimateText, { input });
-    return present(accepted(estimateRequest).estimate);
+    return await this.change(sent.EstimateRequestDocument, { input });
   }
 
   /** @returns undefined if it does not exist, or the caller is not allowed to see it */
   async request(id: number): Promise<RequestInDetail | undefined> {
-    return (await this.ask<sent.RequestQuery>(sent.RequestText, { id })).request ?? undefined;
+    return (await this.query(sent.RequestDocument, { id })).request ?? undefined;
   }
 
   /** Yields all requests that the caller may see, oldest first. */
-  async *requests(which: { quota?: string; states?: RequestState[] } = {}): AsyncGenerator<Request> {
-    yield* this.pages<sent.RequestsQuery, Request>(sent.RequestsText, which, (data) => data.requests);
+  async *requests(which: { quota?: string; states?: sent.RequestState[] } = {}): AsyncGenerator<Request> {
+    const requests = this.pages(sent.RequestsDocument, { ...which, directories: true }, ({ list }) => list);
+    for await (const request of requests) yield withDirectories(request);
   }
 
   /** Changes the label, retention, limits or email addresses of a request. */
   async update(input: sent.UpdateRequestInput): Promise<Request> {
-    return present(
-      accepted((await this.ask<sent.UpdateRequestMutation>(sent.UpdateRequestText, { input })).updateRequest).request,
-    );
+    return withDirectories(await this.change(sent.UpdateRequestDocument, { input, directories: true }));
   }
 
   /** Changes the retention of a request. */
@@ -102,31 +101,24 @@ export class Client {
 
   /** Retries the failed files of a request. */
   async retry(id: number): Promise<Request> {
-    const answer = await this.ask<sent.RetryRequestMutation>(sent.RetryRequestText, { input: { requestId: id } });
-    return present(accepted(answer.retryRequest).request);
+    const input = { requestId: id };
+    return withDirectories(await this.change(sent.RetryRequestDocument, { input, directories: true }));
   }
 
   /** Releases files before the request ends: files whose path contains a text, or the given paths. */
   async release(id: number, which: { match: string } | { paths: string[] }): Promise<Request> {
-    const answer = await this.ask<sent.ReleaseFilesMutation>(sent.ReleaseFilesText, {
-      input: { requestId: id, ...which },
-    });
-    return present(accepted(answer.releaseFiles).request);
+    const input = { requestId: id, ...which };
+    return withDirectories(await this.change(sent.ReleaseFilesDocument, { input, directories: true }));
   }
 
   /** Cancels a request and removes its files from disk. */
   async cancel(id: number): Promise<Request> {
-    return present(
-      accepted((await this.ask<sent.CancelRequestMutation>(sent.CancelRequestText, { id })).cancelRequest).request,
-    );
+    return withDirectories(await this.change(sent.CancelRequestDocument, { id, directories: true }));
   }
 
   /** Yields the files of a request, each with its state. */
   async *requestFiles(id: number, states?: sent.RequestFileState[]): AsyncGenerator<RequestFile> {
-    yield* this.pages<sent.RequestFilesQuery, RequestFile>(sent.RequestFilesText, { id, states }, ({ request }) => {
-      if (!request) throw new Refused(`there is no request ${id}, or you are not allowed to see it`, 'NOT_FOUND');
-      return request.files;
-    });
+    yield* this.pages(sent.RequestFilesDocument, { id, states }, ({ request }) => existing(id, request).files);
   }
 
   /** Yields the failed files of a request. */
@@ -138,29 +130,31 @@ export class Client {
 
   /** Yields the paths on disk of a request's files. @throws NotOnDisk at the end, if files are released or no longer on disk */
   async *restoredPaths(id: number): AsyncGenerator<string> {
-    const { request } = await this.ask<sent.RequestStateQuery>(sent.RequestStateText, { id });
-    const state = request?.state ?? '';
-    const isReleased = state === 'CANCELLED' || state === 'EXPIRED';
+    let state = '';
     const lost: string[] = [];
-    for await (const { file } of this.requestFiles(id, ['ON_DISK'])) {
+    const files = this.pages(sent.FilesOnDiskDocument, { id }, ({ request }) => {
+      state = existing(id, request).state;
+      return existing(id, request).files;
+    });
+    for await (const { file } of files) {
       const path = file.isAtPrimaryPath ? file.path : file.restoredPath;
-      if (path === null || isReleased) lost.push(file.path);
+      if (path === null || isReleased(state)) lost.push(file.path);
       else yield path;
     }
     if (lost.length === 0) return;
-    const files = lost.length === 1 ? '1 file' : `${lost.length} files`;
-    const why = isReleased ? `released because the request is ${state.toLowerCase()}` : 'no longer on disk';
-    throw new NotOnDisk(`${files} of request ${id} ${lost.length === 1 ? 'is' : 'are'} ${why}`, lost);
+    const count = lost.length === 1 ? '1 file' : `${lost.length} files`;
+    const why = isReleased(state) ? `released because the request is ${state.toLowerCase()}` : 'no longer on disk';
+    throw new NotOnDisk(`${count} of request ${id} ${lost.length === 1 ? 'is' : 'are'} ${why}`, lost);
   }
 
   /** Yields the files in the catalogue whose path contains a text, ordered by path. */
   async *files(match?: string, stages?: sent.Stage[]): AsyncGenerator<TapeFile> {
-    yield* this.pages<sent.FilesQuery, TapeFile>(sent.FilesText, { match, stages }, (data) => data.tapeFiles);
+    yield* this.pages(sent.FilesDocument, { match, stages }, ({ list }) => list);
   }
 
   /** @returns undefined if it does not exist, or the caller is not allowed to see it */
   async quota(user: string): Promise<Quota | undefined> {
-    return (await this.ask<sent.QuotaQuery>(sent.QuotaText, { user })).quota ?? undefined;
+    return (await this.query(sent.QuotaDocument, { user })).quota ?? undefined;
   }
 
   /**
@@ -173,7 +167,7 @@ export class Client {
     let after: bigint | undefined;
     for (let tries = 0; ; tries++) {
       try {
-        const steps = this.transport.subscribe<sent.ProgressSubscription>(sent.ProgressText, { id, after }, signal);
+        const steps = this.transport.subscribe(sent.RequestProgressDocument, { id, after }, signal);
         for await (const { requestProgress } of steps) {
           after = requestProgress.eventId;
           tries = 0;
@@ -187,37 +181,67 @@ export class Client {
     }
   }
 
-  /** Returns the data of a query or mutation. */
-  async query<Data = unknown>(document: string, variables: object = {}): Promise<Data> {
-    return await this.ask<Data>(document, variables);
+  /** Returns the data of a query or mutation, with the types of a document of this package. `unwrap` reads a mutation's result. */
+  query<Data, Variables>(
+    document: sent.TypedDocumentString<Data, Variables>,
+    ...[variables]: Arguments<Variables>
+  ): Promise<Data>;
+  query<Data = unknown>(document: string, variables?: object): Promise<Data>;
+  async query<Data>(document: Operation<Data, object>, variables: object = {}): Promise<Data> {
+    return await this.transport.ask(document, variables);
   }
 
   /** Yields each result of a subscription until the gateway completes it. */
-  subscribe<Data = unknown>(document: string, variables: object = {}, signal?: AbortSignal): AsyncGenerator<Data> {
-    return this.transport.subscribe<Data>(document, variables, signal);
+  subscribe<Data, Variables>(
+    document: sent.TypedDocumentString<Data, Variables>,
+    variables: Variables,
+    signal?: AbortSignal,
+  ): AsyncGenerator<Data>;
+  subscribe<Data = unknown>(document: string, variables?: object, signal?: AbortSignal): AsyncGenerator<Data>;
+  subscribe<Data>(
+    document: Operation<Data, object>,
+    variables: object = {},
+    signal?: AbortSignal,
+  ): AsyncGenerator<Data> {
+    return this.transport.subscribe(document, variables, signal);
   }
 
-  private ask<Data>(document: string, variables: object): Promise<Data> {
-    return this.transport.ask<Data>(document, variables);
+  /** Returns the result of an operation with a payload. @throws Refused for an error in the payload */
+  private async change<Result extends Payload, Variables>(
+    document: sent.TypedDocumentString<{ result: Result | null }, Variables>,
+    variables: Variables,
+  ): Promise<Done<Result>> {
+    return unwrap((await this.transport.ask(document, variables)).result);
   }
 
-  private async *pages<Data, Node>(
-    document: string,
-    variables: object,
-    pageOf: (data: Data) => {
-      pageInfo: { hasNextPage: boolean; endCursor: string | null };
-      edges: readonly { node: Node }[];
-    } | null,
+  private async *pages<Data, Variables extends { first?: unknown; after?: unknown }, Node>(
+    document: sent.TypedDocumentString<Data, Variables>,
+    variables: Omit<Variables, 'first' | 'after'>,
+    pageOf: (data: Data) => Page<Node> | null,
   ): AsyncGenerator<Node> {
     for (let after: string | null = null; ; ) {
-      const answer: Data = await this.ask<Data>(document, { ...variables, first: PAGE, after });
-      const { edges, pageInfo } = present(pageOf(answer));
+      const page = { ...variables, first: PAGE, after } as unknown as Variables;
+      const { edges, pageInfo }: Page<Node> = present(pageOf(await this.transport.ask(document, page)));
       for (const { node } of edges) yield node;
       if (!pageInfo.hasNextPage) return;
       after = pageInfo.endCursor;
     }
   }
 }
+
+/** @throws Refused if the response contains no request */
+function existing<Found>(id: number, request: Found | null): Found {
+  if (request) return request;
+  throw new Refused(`there is no request ${id}, or you are not allowed to see it`, 'NOT_FOUND');
+}
+
+/** Returns a request whose operation had the variable `directories`. */
+const withDirectories = (request: sent.RequestFragment): Request => ({
+  ...request,
+  restoredBelow: request.restoredBelow ?? [],
+});
+
+const isReleased = (state: string): boolean => state === 'CANCELLED' || state === 'EXPIRED';
 
 const isPassing = (error: unknown) => error instanceof Unreachable && !(error instanceof UnexpectedResponse);
 
@@ -228,19 +252,6 @@ const mayRepeat = (error: unknown) => isPassing(error) || (error instanceof Refu
 function randomKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
-}
-
-/** Returns a field that is null only if its query failed. `ask` has already thrown the error of a failed query. */
-function present<Value>(value: Value | null): Value {
-  if (value === null) throw new TypeError('the gateway returned null without an error');
-  return value;
-}
-
-/** Returns a mutation's payload. @throws Refused for the first error in the payload */
-function accepted<Payload extends { errors: readonly Failure[] }>(payload: Payload | null): Payload {
-  const [failure] = present(payload).errors;
-  if (failure) throw new Refused(failure.message, failure.code, failure);
-  return present(payload);
 }
 
 function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {

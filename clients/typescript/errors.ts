@@ -1,5 +1,5 @@
 /** Errors of the client. */
-import type { FailureCode } from '../../src/generated/client-operations.js';
+import type { FailureCode } from '../../src/generated/operations.js';
 
 /** The gateway rejected the request or cannot process it. A retry does not help. */
 export class Refused extends Error {

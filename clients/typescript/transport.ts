@@ -1,7 +1,8 @@
 /** Transports to a gateway: GraphQL over HTTP, and over server-sent events for subscriptions. */
 import { createClient as createStreams } from 'graphql-sse';
-import { readIntegers } from '../../src/cli/connection/integers.js';
+import type { TypedDocumentString } from '../../src/generated/operations.js';
 import { Refused, UnexpectedResponse, Unreachable } from './errors.js';
+import { findError, type GraphqlError, readData, readJson, readMediaType, toJson, toRefused } from './responses.js';
 
 export interface TransportOptions {
   /** URL without a trailing slash. */
@@ -20,10 +21,8 @@ const AWAY = new Set([429, 502, 503, 504]);
 /** Messages of graphql-sse for an event that is not valid. A broken connection has other messages. */
 const INVALID_EVENT = /^(Invalid stream|Missing message|Unexpected message) /;
 
-interface GraphqlError {
-  message: string;
-  extensions?: { code?: string } | undefined;
-}
+/** An operation: a document of this package, or the text of any other operation. */
+export type Operation<Data, Variables> = TypedDocumentString<Data, Variables> | string;
 
 export class Transport {
   private readonly options: TransportOptions;
@@ -33,13 +32,13 @@ export class Transport {
   }
 
   /** @throws Refused; Unreachable, or its subclass UnexpectedResponse */
-  async ask<Data>(query: string, variables: object): Promise<Data> {
+  async ask<Data, Variables>(query: Operation<Data, Variables>, variables: Variables): Promise<Data> {
     const { url, fetch } = this.options;
     const answer = await fetch(`${url}/graphql`, {
       method: 'POST',
       redirect: 'manual', // another server must not receive the token
       headers: { 'Content-Type': 'application/json', Accept: 'application/json', ...(await this.headers()) },
-      body: stringify({ query, variables }),
+      body: JSON.stringify({ query, variables: toJson(variables) }),
       signal: AbortSignal.timeout(ANSWER_MS),
     }).catch((error) => {
       throw unreachable(url, error);
@@ -60,7 +59,11 @@ export class Transport {
    * Yields each result of a subscription until the gateway completes it.
    * @throws Refused; Unreachable if the stream ends early, or its subclass UnexpectedResponse
    */
-  async *subscribe<Data>(query: string, variables: object, signal?: AbortSignal): AsyncGenerator<Data> {
+  async *subscribe<Data, Variables>(
+    query: Operation<Data, Variables>,
+    variables: Variables,
+    signal?: AbortSignal,
+  ): AsyncGenerator<Data> {
     signal?.throwIfAborted();
     const { url } = this.options;
     let failure: unknown; // graphql-sse reports only the message of an error
@@ -80,8 +83,8 @@ export class Transport {
     const end = () => streams.dispose();
     signal?.addEventListener('abort', end);
     try {
-      const sent = JSON.parse(stringify(variables));
-      for await (const result of streams.iterate<Data>({ query, variables: sent })) {
+      const sent = { query: query.toString(), variables: toJson(variables) };
+      for await (const result of streams.iterate<Data>(sent)) {
         const error = findError(result);
         if (error) throw refusal(url, 200, error);
         const data = readData<Data>(result);
@@ -141,32 +144,6 @@ export class Transport {
   }
 }
 
-function readJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined; // for example an error page of a proxy
-  }
-}
-
-/** Returns the first error in a GraphQL response. */
-function findError(body: unknown): GraphqlError | undefined {
-  const { errors } = (body ?? {}) as { errors?: unknown };
-  const error = Array.isArray(errors) ? errors[0] : undefined;
-  return typeof error?.message === 'string' ? error : undefined;
-}
-
-/** @returns undefined if the response is not a GraphQL response */
-function readData<Data>(body: unknown): Data | undefined {
-  const { data, errors } = (body ?? {}) as { data?: unknown; errors?: unknown };
-  if (typeof data !== 'object' || data === null || errors) return undefined;
-  try {
-    return readIntegers(data as Data);
-  } catch {
-    return undefined; // the text in an integer field is not a number
-  }
-}
-
 /** Browsers hide the status and the target of a redirect. */
 async function refuseRedirect(url: string, answer: Response): Promise<void> {
   const { status, headers, type, body } = answer;
@@ -181,11 +158,11 @@ async function refuseRedirect(url: string, answer: Response): Promise<void> {
 function refusal(url: string, status: number, error: GraphqlError | undefined): Error {
   const isAway = AWAY.has(status) || error?.extensions?.code === 'UNAVAILABLE' || (!error && status >= 500);
   const message = error?.message ?? `${url} responds with status ${status}`;
-  return isAway ? new Unreachable(message) : new Refused(message, error?.extensions?.code);
+  if (isAway) return new Unreachable(message);
+  return error ? toRefused(error) : new Refused(message);
 }
 
-const mediaType = ({ headers }: Response): string =>
-  (headers.get('content-type') ?? 'no content type').replace(/;.*$/s, '').trim();
+const mediaType = ({ headers }: Response): string => readMediaType(headers.get('content-type'));
 
 function unexpected(url: string, answer: Response, expected: string): UnexpectedResponse {
   return new UnexpectedResponse(
@@ -200,9 +177,4 @@ function invalidEvent(url: string, cause?: unknown): UnexpectedResponse {
 function unreachable(url: string, error: unknown): Unreachable {
   const cause = (error as { cause?: unknown }).cause ?? error;
   return new Unreachable(`${url} cannot be reached: ${(cause as Error).message || String(cause)}`, { cause: error });
-}
-
-/** Serializes integers exactly: unsafe integers of JavaScript become strings, which the schema accepts. */
-function stringify(value: unknown): string {
-  return JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? String(each) : each));
 }

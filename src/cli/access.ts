@@ -4,24 +4,24 @@ import { Argument, type Command, Option } from 'commander';
 import { describeNoQuota, quote } from '../core/errors.js';
 import { plural } from '../core/text/plural.js';
 import {
-  CreateToken,
+  CreateTokenDocument,
   type MemberKind,
   type MemberRowFragment,
-  Members,
+  MembersDocument,
   type PathAction,
-  QuotaUser,
-  RemoveMember,
-  RemoveRule,
-  RevokeToken,
+  QuotaDocument,
+  RemoveMemberDocument,
+  RemoveRuleDocument,
+  RevokeTokenDocument,
   type RuleRowFragment,
-  Rules,
-  SetMember,
+  RulesDocument,
+  SetMemberDocument,
   type SetPathRuleInput,
-  SetRule,
+  SetRuleDocument,
   type TokenRole,
   type TokenRowFragment,
-  Tokens,
-} from '../generated/command-operations.js';
+  TokensDocument,
+} from '../generated/operations.js';
 import { ask, askChange, askNodes, askNow } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { readNumber, readRetention } from './terminal/arguments.js';
@@ -80,7 +80,7 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   const { role, quota: quotas, readOnly: isReadOnly, note, expires } = options;
   const expiresAt = expires === undefined ? undefined : await readRetention('--expires', expires, () => askNow(url));
   const input = { name, role: role.toUpperCase() as TokenRole, quotas, isReadOnly, note, expiresAt };
-  const { secret, token } = await askChange(url, CreateToken, { input }, { name: '<name>' });
+  const { secret, token } = await askChange(url, CreateTokenDocument, { input }, { name: '<name>' });
   if (options.json) return printJson({ ...token, secret });
   printLine(secret);
   const end = token.expiresAt === null ? 'until it is revoked' : `until ${formatTime(token.expiresAt)}`;
@@ -108,12 +108,12 @@ function warnIfReadable(): void {
 
 /** Warns if a user has no quota, because the name might be mistyped. */
 async function warnIfUnknown(url: string, user: string): Promise<void> {
-  const { quota } = await ask(url, QuotaUser, { user });
+  const { quota } = await ask(url, QuotaDocument, { user });
   if (quota === null) printToStderr(`user ${quote(user)} does not have a quota`);
 }
 
 async function listTokens(url: string, options: OutputOptions): Promise<void> {
-  printRows(await askNodes(url, Tokens, {}), options, {
+  printRows(await askNodes(url, TokensDocument, {}), options, {
     header: ['ID', 'NAME', 'ROLE', 'CREATED', 'BY', 'LAST USED', 'EXPIRES', 'NOTE'],
     cells: (token) => [
       token.tokenId,
@@ -139,7 +139,7 @@ function formatTokenEnd({ revokedAt, expiresAt }: TokenRowFragment): string {
 }
 
 async function revokeToken(url: string, id: number, options: OutputOptions): Promise<void> {
-  const token = await askChange(url, RevokeToken, { id });
+  const token = await askChange(url, RevokeTokenDocument, { id });
   printResult(token, `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is revoked`, options);
 }
 
@@ -174,19 +174,19 @@ const describe = ({ kind, name }: MemberRowFragment) => `${kind.toLowerCase()} $
 
 async function setMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name, isManager: options.manager ?? false };
-  const member = await askChange(url, SetMember, { input }, MEMBER_ARGUMENTS);
+  const member = await askChange(url, SetMemberDocument, { input }, MEMBER_ARGUMENTS);
   const role = member.isManager ? 'manager' : 'member';
   printResult(member, `${describe(member)} is a ${role} of quota ${given.user}`, options);
 }
 
 async function removeMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name };
-  const member = await askChange(url, RemoveMember, { input }, MEMBER_ARGUMENTS);
+  const member = await askChange(url, RemoveMemberDocument, { input }, MEMBER_ARGUMENTS);
   printResult(member, `${describe(member)} is no longer a member of quota ${given.user}`, options);
 }
 
 async function listMembers(url: string, user: string, options: OutputOptions): Promise<void> {
-  const { quota } = await ask(url, Members, { user });
+  const { quota } = await ask(url, MembersDocument, { user });
   if (!quota) throw new CommandError(describeNoQuota(user));
   const { members } = quota;
   printRows(members, options, {
@@ -256,7 +256,7 @@ const whoOf = ({ kind, name }: RuleRowFragment) =>
   kind === 'EVERYBODY' ? 'everybody' : `${kind.toLowerCase()} ${name}`;
 
 async function setRule(url: string, given: GivenRule, options: RuleOptions): Promise<void> {
-  const rule = await askChange(url, SetRule, { input: readRule(given, options) }, ruleArguments(options));
+  const rule = await askChange(url, SetRuleDocument, { input: readRule(given, options) }, ruleArguments(options));
   const found = rule.filesBelow === 0 ? '' : `: ${formatCount(rule.filesBelow)} now`;
   const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}${found}`;
   printResult(rule, may, options);
@@ -274,13 +274,13 @@ const MOST_COUNTED = 10_000;
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');
 
 async function removeRule(url: string, given: GivenRule, options: RuleOptions): Promise<void> {
-  const rule = await askChange(url, RemoveRule, { input: readRule(given, options) }, ruleArguments(options));
+  const rule = await askChange(url, RemoveRuleDocument, { input: readRule(given, options) }, ruleArguments(options));
   const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}`;
   printResult(rule, `rule removed: ${may}`, options);
 }
 
 async function listRules(url: string, options: OutputOptions): Promise<void> {
-  printRows(await askNodes(url, Rules, {}), options, {
+  printRows(await askNodes(url, RulesDocument, {}), options, {
     none: 'there are no rules: all callers may list, request and fetch all files',
     header: ['PREFIX', 'ACTION', 'WHO'],
     cells: (rule) => [rule.prefix, rule.action.toLowerCase(), whoOf(rule)],

@@ -1,14 +1,15 @@
 /** The command `audit` lists the entries of the audit log as a table, CSV or JSON. */
 import type { Command } from 'commander';
+import { present } from '../../clients/typescript/responses.js';
 import { printable } from '../core/text/printable.js';
 import {
-  Audit,
+  AuditCursorsDocument,
+  type AuditCursorsQuery,
+  type AuditCursorsQueryVariables,
+  AuditDocument,
   type AuditRowFragment,
-  LatestAudit,
-  type LatestAuditQuery,
-  type LatestAuditQueryVariables,
-} from '../generated/command-operations.js';
-import { ask, askNow, askPages, PAGE_SIZE, present } from './connection/gateway-client.js';
+} from '../generated/operations.js';
+import { ask, askNow, askPages, PAGE_SIZE } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit, readPast } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
@@ -52,7 +53,7 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const limit = readLimit({ ...options, json: json || csv });
   const filter = { caller, operation, since, until };
   const from = limit === Number.POSITIVE_INFINITY ? null : await findLatest(url, filter, limit);
-  const pages = askPages(url, Audit, filter, ({ list }) => list, { limit, from });
+  const pages = askPages(url, AuditDocument, filter, ({ list }) => list, { limit, from });
   if (csv) printText(`${columns.join(',')}\n`);
   const rows: string[][] = [];
   for await (const { edges } of pages) {
@@ -67,10 +68,10 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
 }
 
 /** Returns the cursor before the latest `count` entries; null if the log has no earlier entries. */
-async function findLatest(url: string, filter: LatestAuditQueryVariables, count: number): Promise<string | null> {
+async function findLatest(url: string, filter: AuditCursorsQueryVariables, count: number): Promise<string | null> {
   let before: string | null = null;
   for (let left = count + 1; ; ) {
-    const answer: LatestAuditQuery = await ask(url, LatestAudit, {
+    const answer: AuditCursorsQuery = await ask(url, AuditCursorsDocument, {
       ...filter,
       last: Math.min(PAGE_SIZE, left),
       before,

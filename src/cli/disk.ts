@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
 import type { DiskRow, RemovedDisk } from '../domain/disks/disks.js';
-import { DiskHosts, RemoveDisk, ResizeDisk, RestoreDisks } from '../generated/command-operations.js';
+import { RemoveDiskDocument, ResizeDiskDocument, RestoreDisksDocument } from '../generated/operations.js';
 import type { DiskState } from '../restore-area/setup.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
 import { describeHosts, findOperatedSite, LOCAL, operate, withSerial } from './connection/where.js';
@@ -75,7 +75,7 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
 
 /** Returns, by mount point, the hosts whose engines have recently checked each restore disk. */
 export async function askHosts(url: string): Promise<Map<string, string[]>> {
-  const disks = await askNodes(url, DiskHosts, {});
+  const disks = await askNodes(url, RestoreDisksDocument, {});
   return new Map(disks.map(({ mountpoint, hosts }) => [mountpoint, hosts]));
 }
 
@@ -96,7 +96,7 @@ async function warnOfExcess(disk: DiskRow): Promise<void> {
 }
 
 async function resizeAt(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
-  return withSerial(await askChange(url, ResizeDisk, { input: { mountpoint, size } }));
+  return withSerial(await askChange(url, ResizeDiskDocument, { input: { mountpoint, size } }));
 }
 
 function printSize(disk: DiskRow, options: OutputOptions): void {
@@ -113,7 +113,7 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
   const { disk, problem } = await operate<{ disk: RemovedDisk; problem: string | undefined }>({
     local: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
     remote: async (url) => {
-      const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
+      const removed = await askChange(url, RemoveDiskDocument, { mountpoint: readAbsolute(mountpoint) });
       const problem = 'a gateway cannot change restore disks; to add the disk again, use "tapegate disk add --mark"';
       return { disk: withSerial(removed), problem };
     },
@@ -128,7 +128,7 @@ async function listDisks(options: OutputOptions): Promise<void> {
   const disks = await operate<DiskState[]>({
     local: async (ctx) => (await import('../restore-area/setup.js')).describeDisks(ctx),
     remote: async (url) => {
-      const disks = (await askNodes(url, RestoreDisks, {})).map(withSerial);
+      const disks = (await askNodes(url, RestoreDisksDocument, {})).map(({ hosts: _, ...disk }) => withSerial(disk));
       return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1));
     },
   });

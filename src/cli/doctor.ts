@@ -1,16 +1,17 @@
 /** The command `doctor` compares the database, its counters and the restore disks, and repairs differences. */
 import type { Command } from 'commander';
+import { type Done, present } from '../../clients/typescript/responses.js';
 import { plural } from '../core/text/plural.js';
 import type { Finding } from '../domain/doctor/findings.js';
 import type { Report } from '../engine/doctor/doctor.js';
 import {
-  DoctorFindings,
-  DoctorRows,
-  RepairFindings,
+  DoctorFindingsDocument,
+  DoctorRowsDocument,
+  RepairFindingsDocument,
   type RepairFindingsMutation,
   type RowFindingFragment,
-} from '../generated/command-operations.js';
-import { ask, askChange, askPages, type Done, present } from './connection/gateway-client.js';
+} from '../generated/operations.js';
+import { ask, askChange, askPages } from './connection/gateway-client.js';
 import { describeHosts, operate } from './connection/where.js';
 import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './terminal/failure.js';
@@ -111,7 +112,7 @@ async function examineRemotely(
       print(finding);
     }
   }
-  const { examined, notExamined } = present((await ask(url, DoctorRows)).doctorFindings);
+  const { examined, notExamined } = present((await ask(url, DoctorRowsDocument)).doctorFindings);
   if (left > 0) {
     const findings = plural(left, 'finding');
     printToStderr(`${findings} not repaired: run "tapegate doctor --repair" on a host that has the restore disks`);
@@ -121,7 +122,7 @@ async function examineRemotely(
 }
 
 async function* findPages(url: string): AsyncGenerator<RowFindingFragment[]> {
-  for await (const { edges } of askPages(url, DoctorFindings, {}, ({ list }) => list))
+  for await (const { edges } of askPages(url, DoctorFindingsDocument, {}, ({ list }) => list))
     yield edges.map(({ node }) => node);
 }
 
@@ -129,7 +130,7 @@ async function* repairPages(url: string): AsyncGenerator<RowFindingFragment[]> {
   for (let after: string | null | undefined; after !== null; ) {
     const { findings, next }: Done<NonNullable<RepairFindingsMutation['result']>> = await askChange(
       url,
-      RepairFindings,
+      RepairFindingsDocument,
       {
         first: 500,
         after,

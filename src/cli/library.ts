@@ -4,13 +4,13 @@ import { libraryTypes } from '../core/library-types.js';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
 import {
-  AddLibrary,
-  Libraries,
+  AddLibraryDocument,
+  LibrariesDocument,
   type LibraryRowFragment,
   type LibraryType,
-  RemoveLibrary,
-  SetLibrary,
-} from '../generated/command-operations.js';
+  RemoveLibraryDocument,
+  SetLibraryDocument,
+} from '../generated/operations.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
 import { findOperatedSite } from './connection/where.js';
 import { formatSuspension } from './suspensions.js';
@@ -76,7 +76,7 @@ function readInput(name: string, { set, drives, depthFiles, depthBytes }: Librar
 
 async function addLibrary(name: string, options: LibraryOptions & { type: LibraryType }): Promise<void> {
   const input = { ...readInput(name, options), type: options.type };
-  printLibrary(await askChange(findOperatedSite(), AddLibrary, { input }), 'added', options);
+  printLibrary(await askChange(findOperatedSite(), AddLibraryDocument, { input }), 'added', options);
 }
 
 async function setLibrary(name: string, options: LibraryOptions & { type?: LibraryType }): Promise<void> {
@@ -84,7 +84,7 @@ async function setLibrary(name: string, options: LibraryOptions & { type?: Libra
   if (Object.values(input).filter((given) => given !== undefined).length === 1) {
     throw new UsageError('nothing to change: give --set, --drives, --depth-files or --depth-bytes');
   }
-  printLibrary(await askChange(findOperatedSite(), SetLibrary, { input }), 'changed', options);
+  printLibrary(await askChange(findOperatedSite(), SetLibraryDocument, { input }), 'changed', options);
 }
 
 function printLibrary(row: LibraryRowFragment, done: string, options: OutputOptions): void {
@@ -94,7 +94,7 @@ function printLibrary(row: LibraryRowFragment, done: string, options: OutputOpti
 }
 
 async function listLibraries(options: OutputOptions): Promise<void> {
-  printRows((await askNodes(findOperatedSite(), Libraries, {})).map(presentLibrary), options, {
+  printRows((await askNodes(findOperatedSite(), LibrariesDocument, {})).map(presentLibrary), options, {
     header: ['LIBRARY', 'TYPE', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
     cells: (library) => [
       library.name,
@@ -109,7 +109,7 @@ async function listLibraries(options: OutputOptions): Promise<void> {
 }
 
 async function removeLibrary(name: string, { force, json }: OutputOptions & { force?: boolean }): Promise<void> {
-  const removed = await askChange(findOperatedSite(), RemoveLibrary, { name, force });
+  const removed = await askChange(findOperatedSite(), RemoveLibraryDocument, { name, force });
   if (json) return printJson(removed);
   const { name: removedName, driveCount, volumeCount, stagedFileCount, stagedBytes, left } = removed;
   printLine(

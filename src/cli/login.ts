@@ -2,7 +2,7 @@
 import { buffer as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { isLoopback } from '../core/net/address-ranges.js';
-import { Caller } from '../generated/command-operations.js';
+import { CallerDocument } from '../generated/operations.js';
 import { askAs } from './connection/gateway-client.js';
 import { checkListener } from './connection/listener.js';
 import { changeToken, readStoredToken, type StoredToken, storeToken } from './connection/stored-tokens.js';
@@ -52,9 +52,11 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 
 async function checkToken(url: string, token: string): Promise<void> {
   await checkListener(url, environment());
-  const { caller } = await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
-    throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
-  });
+  const { caller } = await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, CallerDocument).catch(
+    (error) => {
+      throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
+    },
+  );
   // a gateway without authentication ignores an invalid token instead of rejecting it
   if (caller.authentication === 'OPEN') throw new CommandError('this token is not valid');
 }

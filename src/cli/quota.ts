@@ -3,7 +3,14 @@ import type { Command } from 'commander';
 import { describeNoQuota } from '../core/errors.js';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
-import { PurgeUser, Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
+import {
+  PurgeUserDocument,
+  QuotaDocument,
+  QuotaHistoryDocument,
+  QuotasDocument,
+  RemoveQuotaDocument,
+  SetQuotaDocument,
+} from '../generated/operations.js';
 import { ask, askChange, askNodes, askNow } from './connection/gateway-client.js';
 import { findOperatedSite, withSerial } from './connection/where.js';
 import { readPast, toSize } from './terminal/arguments.js';
@@ -70,7 +77,7 @@ async function setQuota(user: string, options: QuotaOptions): Promise<void> {
     throw new UsageError('nothing to set: give --size, --email, --notes or --weight');
   }
   const input = { user, size, email, notes, weight };
-  const quota = await askChange(findOperatedSite(), SetQuota, { input });
+  const quota = await askChange(findOperatedSite(), SetQuotaDocument, { input });
   printResult(withSerial(quota), `quota of ${quota.user}: ${formatBytes(quota.size)}`, options);
 }
 
@@ -81,7 +88,7 @@ function toWeight(text: string): number {
 }
 
 async function listQuotas(options: OutputOptions): Promise<void> {
-  printRows(await askNodes(findOperatedSite(), Quotas, {}), options, {
+  printRows(await askNodes(findOperatedSite(), QuotasDocument, {}), options, {
     header: ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
     cells: (q) => [q.user, formatBytes(q.size), formatBytes(q.used), q.weight, q.email, q.notes],
     present: withSerial,
@@ -89,7 +96,7 @@ async function listQuotas(options: OutputOptions): Promise<void> {
 }
 
 async function showQuota(user: string, options: OutputOptions): Promise<void> {
-  const quota = requireQuota(user, (await ask(findOperatedSite(), Quota, { user })).quota);
+  const quota = requireQuota(user, (await ask(findOperatedSite(), QuotaDocument, { user })).quota);
   if (options.json) return printJson(withSerial(quota));
   printFacts([
     ['USER', quota.user],
@@ -109,7 +116,7 @@ function formatExact(bytes: bigint): string {
 }
 
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
-  const quota = await askChange(findOperatedSite(), RemoveQuota, { user });
+  const quota = await askChange(findOperatedSite(), RemoveQuotaDocument, { user });
   if (options.json) return printJson(quota);
   const { user: removed, tokens, memberOf, ruledDirectories } = quota;
   printLine(`quota ${removed} is removed; its ended requests are still listed`);
@@ -130,7 +137,7 @@ function requireQuota<Found>(user: string, quota: Found | null): Found {
 async function showHistory(user: string, options: OutputOptions & { since: string }): Promise<void> {
   const site = findOperatedSite();
   const since = await readPast('--since', options.since, () => askNow(site));
-  const { history: points } = requireQuota(user, (await ask(site, QuotaHistory, { user, since })).quota);
+  const { history: points } = requireQuota(user, (await ask(site, QuotaHistoryDocument, { user, since })).quota);
   if (options.json) return points.forEach(printJson);
   printTable(
     ['AT', 'USED', 'SIZE', 'USAGE'],
@@ -142,7 +149,7 @@ const formatUsage = (used: bigint, size: bigint): string =>
   size === 0n ? '-' : `${Math.round((Number(used) / Number(size)) * 100)}%`;
 
 async function purgeUser(user: string, options: OutputOptions): Promise<void> {
-  const result = await askChange(findOperatedSite(), PurgeUser, { user });
+  const result = await askChange(findOperatedSite(), PurgeUserDocument, { user });
   if (options.json) return printJson(result);
   const { pseudonym, requests, emails, tokens, auditRows } = result;
   printLine(

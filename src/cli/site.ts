@@ -1,7 +1,13 @@
 /** Commands that list running processes, waiting emails, and unauthenticated requests. */
 import type { Command } from 'commander';
-import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../generated/command-operations.js';
-import { ask, askNodes, present } from './connection/gateway-client.js';
+import { present } from '../../clients/typescript/responses.js';
+import {
+  LegacyUsesDocument,
+  StatusDocument,
+  WaitingMailDocument,
+  type WaitingMailQuery,
+} from '../generated/operations.js';
+import { ask, askNodes } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit } from './terminal/arguments.js';
 import { type OutputOptions, printJson, printRows, printToStderr } from './terminal/output.js';
@@ -22,7 +28,7 @@ export function register(program: Command): void {
 const CONFIRM = '"tapegate resume clock database" confirms the database time';
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
-  const { processes, suspensions, restoreDisks, fence } = await ask(url, Processes);
+  const { processes, suspensions, restoreDisks, fence } = await ask(url, StatusDocument);
   for (const { node } of present(suspensions).edges) {
     if (node.kind === 'CLOCK')
       printToStderr(
@@ -66,7 +72,7 @@ const reasons: Record<NonNullable<WaitingMailQuery['list']>['edges'][number]['no
 };
 
 async function listMail(url: string, options: ListOptions): Promise<void> {
-  printRows(await askNodes(url, WaitingMail, {}, readLimit(options)), options, {
+  printRows(await askNodes(url, WaitingMailDocument, {}, readLimit(options)), options, {
     none: 'no email is waiting',
     header: ['USER', 'EMAILS', 'SINCE', 'WAITING FOR', 'NEXT', 'ERROR'],
     cells: ({ user, emails, since, waitsFor, nextAt, lastError }) => [
@@ -81,7 +87,7 @@ async function listMail(url: string, options: ListOptions): Promise<void> {
 }
 
 async function listLegacy(url: string, options: ListOptions): Promise<void> {
-  printRows(await askNodes(url, LegacyUses, {}, readLimit(options)), options, {
+  printRows(await askNodes(url, LegacyUsesDocument, {}, readLimit(options)), options, {
     none: 'no anonymous requests',
     header: ['DAY', 'ENDPOINT', 'FROM', 'USER', 'ACCEPTED', 'REJECTED', 'LAST'],
     cells: ({ day, endpoint, address, user, accepted, rejected, lastAt }) => [

@@ -1,12 +1,12 @@
 /** Commands that suspend and resume volumes, drives, libraries, users and disks. */
 import { Argument, type Command } from 'commander';
 import {
-  Resume,
-  Suspend,
+  ResumeDocument,
+  SuspendDocument,
   type SuspensionKind,
   type SuspensionMode,
-  Suspensions,
-} from '../generated/command-operations.js';
+  SuspensionsDocument,
+} from '../generated/operations.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { type OutputOptions, printResult, printRows } from './terminal/output.js';
@@ -64,7 +64,7 @@ async function suspend(
   options: OutputOptions & { reason?: string },
 ): Promise<void> {
   const input = { kind: readKind(kind), name, mode, reason: options.reason };
-  const suspension = await askChange(url, Suspend, { input });
+  const suspension = await askChange(url, SuspendDocument, { input });
   printResult(suspension, `${kind} ${suspension.name} is ${formatSuspension(suspension)}`, options);
 }
 
@@ -79,12 +79,13 @@ async function resume(
   { kind, name }: { kind: string; name: string },
   options: OutputOptions,
 ): Promise<void> {
-  const ended = await askChange(url, Resume, { input: { kind: readKind(kind), name } });
+  const ended = await askChange(url, ResumeDocument, { input: { kind: readKind(kind), name } });
   printResult(ended, `${kind} ${ended.name} is in service again`, options);
 }
 
 async function listSuspensions(url: string, options: OutputOptions): Promise<void> {
-  printRows(await askNodes(url, Suspensions, {}), options, {
+  printRows(await askNodes(url, SuspensionsDocument, {}), options, {
+    present: ({ nextTry: _, ...row }) => row,
     none: 'nothing is suspended',
     header: ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
     cells: ({ kind, name, mode, since, reason }) => [kind.toLowerCase(), name, mode, formatTime(since), reason],

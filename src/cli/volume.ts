@@ -6,12 +6,12 @@ import { plural } from '../core/text/plural.js';
 import { printable } from '../core/text/printable.js';
 import {
   type Medium,
-  MoveVolume,
-  ReinstateVolume,
-  RetireVolume,
-  SetVolume,
-  Volumes,
-} from '../generated/command-operations.js';
+  MoveVolumeDocument,
+  ReinstateVolumeDocument,
+  RetireVolumeDocument,
+  SetVolumeDocument,
+  VolumesDocument,
+} from '../generated/operations.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
 import { findOperatedSite } from './connection/where.js';
 import { nameOfValue, toValue } from './terminal/arguments.js';
@@ -62,7 +62,7 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
   if (names.length > 0 === all) throw new UsageError('give names of volumes, or --all');
   const input = { ...(all ? { all } : { names }), medium: options.medium };
   const medium = nameOfValue(options.medium);
-  const { volumeCount } = await askChange(findOperatedSite(), SetVolume, { input });
+  const { volumeCount } = await askChange(findOperatedSite(), SetVolumeDocument, { input });
   printResult({ medium, volumeCount }, `${plural(volumeCount, 'volume')}: medium ${medium}`, options);
 }
 
@@ -72,7 +72,7 @@ interface ListOptions extends OutputOptions {
 
 async function listVolumes(options: ListOptions): Promise<void> {
   const retired = options.retired ?? false;
-  printRows(await askNodes(findOperatedSite(), Volumes, { retired }), options, {
+  printRows(await askNodes(findOperatedSite(), VolumesDocument, { retired }), options, {
     header: ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE', ...(retired ? ['RETIRED'] : [])],
     cells: (volume) => [
       volume.name,
@@ -112,7 +112,7 @@ interface ChangeOptions extends OutputOptions {
 }
 
 async function moveVolume(names: { from: string; to: string }, { json, dryRun }: ChangeOptions): Promise<void> {
-  const moved = await askChange(findOperatedSite(), MoveVolume, { input: { ...names, dryRun } });
+  const moved = await askChange(findOperatedSite(), MoveVolumeDocument, { input: { ...names, dryRun } });
   if (json) return printJson(moved);
   const { fileCount, bytes, requestCount } = moved;
   const done = dryRun ? 'would be' : 'now';
@@ -127,7 +127,7 @@ interface RetireOptions extends ChangeOptions {
 
 async function retireVolume(name: string, { json, dryRun, reason, withdraw }: RetireOptions): Promise<void> {
   const input = { name, reason, withdraw, dryRun };
-  const retired = await askChange(findOperatedSite(), RetireVolume, { input });
+  const retired = await askChange(findOperatedSite(), RetireVolumeDocument, { input });
   if (json) return printJson(retired);
   const { fileCount, bytes, elsewhere, withdrawn, requestCount } = retired;
   const is = dryRun ? 'would be ' : 'is ';
@@ -148,7 +148,7 @@ export function printAffected(requests: number): void {
 }
 
 async function reinstateVolume(name: string, { json }: OutputOptions): Promise<void> {
-  await askChange(findOperatedSite(), ReinstateVolume, { name });
+  await askChange(findOperatedSite(), ReinstateVolumeDocument, { name });
   if (json) return printJson({ name });
   printLine(`volume ${printable(name)} is in use again; import its files again, and reinstate withdrawn files`);
 }

@@ -1,20 +1,21 @@
 /** The command `webhook` manages URLs that receive events about requests. */
 import { type Command, Option } from 'commander';
+import type { Done } from '../../clients/typescript/responses.js';
 import {
-  CreateWebhook,
+  CreateWebhookDocument,
   type CreateWebhookMutation,
-  RemoveWebhook,
-  RotateWebhook,
-  SetWebhook,
-  TestWebhook,
+  RemoveWebhookDocument,
+  RotateWebhookDocument,
+  SetWebhookDocument,
+  TestWebhookDocument,
   type WebhookEvent,
   type WebhookMessageState,
-  WebhookMessages,
+  WebhookMessagesDocument,
   type WebhookMessageType,
   type WebhookRowFragment,
-  Webhooks,
-} from '../generated/command-operations.js';
-import { askChange, askNodes, type Done } from './connection/gateway-client.js';
+  WebhooksDocument,
+} from '../generated/operations.js';
+import { askChange, askNodes } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { chooseQuota } from './requests/quota-choice.js';
 import { limitHelp, readLimit, readNumber } from './terminal/arguments.js';
@@ -105,11 +106,11 @@ async function readQuota({ all, quota }: AddOptions): Promise<string | undefined
 
 async function addWebhook(url: string, target: string, options: AddOptions): Promise<void> {
   const input = { url: target, quota: await readQuota(options), events: readEvents(options.event), note: options.note };
-  showSecret(await askChange(url, CreateWebhook, { input }, { url: '<url>' }), options, 'is created');
+  showSecret(await askChange(url, CreateWebhookDocument, { input }, { url: '<url>' }), options, 'is created');
 }
 
 async function rotate(url: string, id: number, options: OutputOptions): Promise<void> {
-  const rotated = await askChange(url, RotateWebhook, { id });
+  const rotated = await askChange(url, RotateWebhookDocument, { id });
   showSecret(rotated, options, 'has a new secret; for a day, the old secret is valid too');
 }
 
@@ -133,17 +134,17 @@ async function setWebhook(
   if (Object.values(input).filter((value) => value !== undefined).length === 1) {
     throw new UsageError('nothing to change: give --url, --event, --note, --on or --off');
   }
-  const webhook = await askChange(url, SetWebhook, { input });
+  const webhook = await askChange(url, SetWebhookDocument, { input });
   printResult(webhook, `webhook ${id} ${describe(webhook)}`, options);
 }
 
 async function test(url: string, id: number, options: OutputOptions): Promise<void> {
-  const webhook = await askChange(url, TestWebhook, { id });
+  const webhook = await askChange(url, TestWebhookDocument, { id });
   printResult(webhook, `a test message is waiting: "tapegate webhook log ${id}" shows the result`, options);
 }
 
 async function removeWebhook(url: string, id: number, options: OutputOptions): Promise<void> {
-  const webhook = await askChange(url, RemoveWebhook, { id });
+  const webhook = await askChange(url, RemoveWebhookDocument, { id });
   printResult(webhook, `webhook ${id} is removed: ${webhook.url}`, options);
 }
 
@@ -154,7 +155,7 @@ function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }
 }
 
 async function listWebhooks(url: string, options: OutputOptions): Promise<void> {
-  printRows(await askNodes(url, Webhooks, {}), options, {
+  printRows(await askNodes(url, WebhooksDocument, {}), options, {
     none: 'there are no webhooks',
     header: ['ID', 'QUOTA', 'URL', 'WAITING', 'STATE', 'NOTE'],
     cells: (webhook) => [
@@ -177,7 +178,7 @@ const messageTypes = new Map<WebhookMessageType, string>([
 const outcomes: Record<WebhookMessageState, string> = { PENDING: 'waiting', SENT: 'sent', GIVEN_UP: 'given up' };
 
 async function showLog(url: string, id: number, options: OutputOptions & { limit?: string }): Promise<void> {
-  printRows(await askNodes(url, WebhookMessages, { id }, readLimit(options)), options, {
+  printRows(await askNodes(url, WebhookMessagesDocument, { id }, readLimit(options)), options, {
     none: 'no messages yet',
     header: ['CREATED', 'TYPE', 'REQUEST', 'STATE', 'TRIES', 'NEXT', 'ERROR'],
     cells: ({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [

@@ -1,7 +1,8 @@
 /** Sends changes that the user makes, such as cancelling a request, to the gateway, and reports errors. */
-import type { AnyVariables, TypedDocumentNode } from '@urql/core';
+import type { AnyVariables } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';
+import type { TypedDocumentString } from '../generated/operations.js';
 import { messageOfChange } from './parts/problem';
 
 /** Payload of a mutation: the changed object, or errors that the user can correct. */
@@ -15,7 +16,7 @@ export interface Action {
   problem: string | undefined;
   /** @returns the changed object; undefined after an error */
   run<Data, Variables extends AnyVariables>(
-    document: TypedDocumentNode<Data, Variables>,
+    document: TypedDocumentString<Data, Variables>,
     variables: Variables,
   ): Promise<Data | undefined>;
 }
@@ -27,7 +28,7 @@ export function useAction(): Action {
   const run: Action['run'] = async (document, variables) => {
     setRunning(true);
     setProblem(undefined);
-    const { data, error } = await client.mutation(document, variables).toPromise();
+    const { data, error } = await client.mutation(document.toString(), variables).toPromise();
     setRunning(false);
     const failed = error ? messageOfChange(error) : failureOf(data);
     if (failed === undefined) return data;

@@ -9,7 +9,7 @@ export function count(number: number, one: string, many = `${one}s`): string {
 export const formatNumber = (number: number): string => number.toLocaleString();
 
 /** Returns the fraction `part / all`, at most 1; returns 1 if `all` is 0. */
-export function share(part: string | number, all: string | number): number {
+export function share(part: bigint | number, all: bigint | number): number {
   const whole = Number(all);
   return whole === 0 ? 1 : Math.min(1, Number(part) / whole);
 }

@@ -1,7 +1,7 @@
 /** The frame around every view: the navigation, the user, and the state of the connection to the gateway. */
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { FenceDocument } from '../generated/web-operations';
+import { FenceDocument } from '../generated/operations.js';
 import type { ConnectionState } from './graphql-client';
 import { useRequestChanges } from './live-site';
 import { FilesPage } from './pages/files';

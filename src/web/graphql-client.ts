@@ -1,6 +1,7 @@
 /** Creates the GraphQL client, which receives live data over one stream and reconnects after a failure. */
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';
+import { readIntegers } from '../../clients/typescript/responses.js';
 import { messageOf } from './parts/problem';
 import { dropToken, isSignedIn, readToken } from './sign-in/session';
 
@@ -66,6 +67,9 @@ export function openClient(onConnection: (connection: ConnectionState) => void):
       await fetch(input, { ...init, headers: { ...(init?.headers as object), ...(await sentHeaders()) } }),
     exchanges: [
       mapExchange({
+        onResult(result) {
+          readIntegers(result.data);
+        },
         onError(error) {
           if (error.response?.status === 401) signOut(messageOf(error));
         },

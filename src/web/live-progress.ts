@@ -6,7 +6,7 @@ import {
   RequestProgressDocument,
   type RequestProgressSubscription,
   type RequestState,
-} from '../generated/web-operations';
+} from '../generated/operations.js';
 
 export type Progress = RequestProgressSubscription['requestProgress'];
 
@@ -66,11 +66,13 @@ export function useProgress(
 
 function watchProgress(client: Client, id: number, onStep: (step: Progress) => void): Watched {
   const watched: Watched = { unsubscribe: () => {}, endedAt: undefined };
-  const { unsubscribe } = client.subscription(RequestProgressDocument, { id }).subscribe(({ data, error }) => {
-    const step = data?.requestProgress;
-    watched.endedAt = error || (step && !activeStates.has(step.state)) ? performance.now() : undefined;
-    if (step) onStep(step);
-  });
+  const { unsubscribe } = client
+    .subscription(RequestProgressDocument.toString(), { id })
+    .subscribe(({ data, error }) => {
+      const step = data?.requestProgress;
+      watched.endedAt = error || (step && !activeStates.has(step.state)) ? performance.now() : undefined;
+      if (step) onStep(step);
+    });
   watched.unsubscribe = unsubscribe;
   return watched;
 }

@@ -1,13 +1,18 @@
 /** Reloads lists when the gateway reports that their contents have changed. */
-import type { AnyVariables, TypedDocumentNode } from '@urql/core';
+import type { AnyVariables } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect } from 'preact/hooks';
-import { RequestChangesDocument, SiteChangesDocument, type SitePart } from '../generated/web-operations';
+import {
+  RequestChangesDocument,
+  SiteChangesDocument,
+  type SitePart,
+  type TypedDocumentString,
+} from '../generated/operations.js';
 import { useViewQuery, type ViewQuery } from './view-query';
 
 /** Runs a query, and repeats the query when one of the site's `parts` changes. */
 export function useSiteQuery<Data, Variables extends AnyVariables>(
-  query: TypedDocumentNode<Data, Variables>,
+  query: TypedDocumentString<Data, Variables>,
   variables: Variables,
   ...parts: SitePart[]
 ): ViewQuery<Data> {
@@ -16,7 +21,7 @@ export function useSiteQuery<Data, Variables extends AnyVariables>(
   const { again } = look;
   const key = parts.join();
   useEffect(() => {
-    const { unsubscribe } = client.subscription(SiteChangesDocument, {}).subscribe(({ data }) => {
+    const { unsubscribe } = client.subscription(SiteChangesDocument.toString(), {}).subscribe(({ data }) => {
       if (data?.siteChanges.parts.some((part) => key.split(',').includes(part))) again();
     });
     return unsubscribe;
@@ -31,7 +36,7 @@ export function useSiteQuery<Data, Variables extends AnyVariables>(
 export function useRequestChanges(again: () => void, id?: number): void {
   const client = useClient();
   useEffect(() => {
-    const { unsubscribe } = client.subscription(RequestChangesDocument, {}).subscribe(({ data }) => {
+    const { unsubscribe } = client.subscription(RequestChangesDocument.toString(), {}).subscribe(({ data }) => {
       const changes = data?.requestChanges;
       if (
         changes &&

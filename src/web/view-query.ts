@@ -2,9 +2,10 @@
  * Runs the queries of the views. While the gateway does not respond, retries the query, and keeps the last result
  * visible.
  */
-import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
+import type { AnyVariables, CombinedError } from '@urql/core';
 import { useQuery } from '@urql/preact';
 import { useCallback, useEffect, useRef } from 'preact/hooks';
+import type { TypedDocumentString } from '../generated/operations.js';
 
 const MAX_PAUSE_MS = 10_000;
 
@@ -21,10 +22,10 @@ export interface ViewQuery<Data> {
 }
 
 export function useViewQuery<Data, Variables extends AnyVariables>(
-  query: TypedDocumentNode<Data, Variables>,
+  document: TypedDocumentString<Data, Variables>,
   variables: Variables,
 ): ViewQuery<Data> {
-  const [{ data, error, fetching }, execute] = useQuery<Data, AnyVariables>({ query, variables });
+  const [{ data, error, fetching }, execute] = useQuery<Data, AnyVariables>({ query: document.toString(), variables });
   const key = JSON.stringify(variables);
   const sent = useRef({ key: '', at: 0 });
   if (sent.current.key !== key) sent.current = { key, at: performance.now() };

@@ -21,7 +21,7 @@ import { expect, test } from 'vitest';
 import { START_QUERY } from '../../graphql/server/graphiql.js';
 import { printSorted } from '../../graphql/server/sdl.js';
 import { packageRoot } from '../../src/core/package-root.js';
-import { integerFields } from '../../src/generated/command-operations.js';
+import { integerFields } from '../../src/generated/operations.js';
 import { startBeside } from '../support/app.js';
 import { addPaths, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';

@@ -166,6 +166,7 @@ except OSError: tell("unreachable")
 `;
 
 const TYPESCRIPT_SESSION = `
+import { CallerDocument, EstimateRequestDocument, RequestsDocument, unwrap } from 'tapegate-client';
 import { createClient, NotOnDisk, Refused, Unreachable, type Estimate, type Progress } from 'tapegate-client';
 const NAME = process.argv[2] ?? '';
 const integers = (_: string, value: unknown) => (typeof value === 'bigint' ? Number(value) : value === undefined ? null : value);
@@ -219,6 +220,10 @@ await refused(() => tapes.createRequest({ quota: 'bob', pattern }));
 await refused(() => tapes.createRequest({ quota: 'nobody', pattern }));
 await refused(() => tapes.createRequest({ quota: 'alice' }));
 await refused(() => tapes.cancel(999999));
+const { list } = await tapes.query(RequestsDocument, { states: ['CANCELLED'], first: 1 });
+const labels: string[] | undefined = list?.edges.map(({ node }) => node.label);
+tell('typed', labels?.length, (await tapes.query(CallerDocument)).caller.name);
+tell('unwrapped', unwrap((await tapes.query(EstimateRequestDocument, { input: { quota: 'alice', pattern } })).result).files);
 await refused(() => tapes.query('{ nonsense }'));
 await refused(() => createClient({ token: 'tg_nonsense' }).quota('alice'));
 try {
@@ -272,7 +277,7 @@ async function runSession(name: string, program: string, args: string[]): Promis
 const paths = [1, 2, 3, 4].map((n) => `/NAME/sst "${n}" ü.nc`);
 
 /** The expected lines after the progress steps. The number of steps depends on how many files arrive together. */
-const expected = () => [
+const expected = (language: string) => [
   ['files', paths.map((each) => [each, 1000])],
   ['estimate', 4, 4000, 0, true],
   ['made', 'session', 4, 4000],
@@ -291,6 +296,12 @@ const expected = () => [
   ['refused', 'FORBIDDEN', {}],
   ['refused', 'INVALID_INPUT', { field: 'pattern' }],
   ['refused', 'NOT_FOUND', {}],
+  ...(language === 'typescript'
+    ? [
+        ['typed', 1, 'alice'],
+        ['unwrapped', 4],
+      ]
+    : []),
   ['refused', 'GRAPHQL_VALIDATION_FAILED', {}],
   ['refused', 'UNAUTHENTICATED', {}],
   ['unreachable'],
@@ -304,7 +315,7 @@ test.each([
 ] as const)('the session in %s goes on over a restart of the gateway', async (language, prepare) => {
   const [program, ...args] = prepare();
   const lines = await runSession(language, program ?? '', args);
-  expect(lines.filter((line) => !isStep(line))).toEqual(expected());
+  expect(lines.filter((line) => !isStep(line))).toEqual(expected(language));
   const steps = lines.filter(isStep).map(([, filesOnDisk]) => filesOnDisk);
   expect(steps).toEqual([...new Set(steps)].sort());
 });
@@ -356,12 +367,14 @@ test('an answer that breaks off is no refusal, since a change may have been made
 
 test('if the answer to createRequest is lost, the clients repeat the call with the same key', async () => {
   const keys: string[] = [];
+  const request = { requestId: 7 };
   const server = createServer(async (req, res) => {
     const { variables } = JSON.parse(await text(req));
     keys.push(variables.input.idempotencyKey);
     if (keys.length % 2 === 1) return void req.socket.destroy();
     res.setHeader('Content-Type', 'application/json');
-    res.end('{"data":{"createRequest":{"request":{"requestId":7},"errors":[]}}}');
+    const answer = { createRequest: { request, errors: [] }, result: { value: request, errors: [] } };
+    res.end(JSON.stringify({ data: answer }));
   });
   const url = `http://127.0.0.1:${await listen(server)}`;
   expect(await createClient({ url }).createRequest({ quota: 'alice', pattern: '/a' })).toEqual({ requestId: 7 });

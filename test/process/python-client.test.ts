@@ -7,7 +7,7 @@ import { TapeError } from '../../src/core/errors.js';
 import { packageRoot } from '../../src/core/package-root.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { returnDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
-import { integerFields } from '../../src/generated/command-operations.js';
+import { integerFields } from '../../src/generated/operations.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { listenAs, STRANGER } from '../support/listen-as.js';
 import { createMemoryLibrary } from '../support/memory-library.js';

@@ -65,8 +65,8 @@ test('status shows gateways and engines with their versions, and a killed engine
   await waitForProcess('the gateway to report that it is alive', gateway, ({ isAlive }) => isAlive);
   expect(await readProcess(engine)).toMatchObject({ isAlive: false });
   const { stdout } = await runCli(['status'], { env });
-  expect(stdout).toMatch(new RegExp(`^engine +\\S+ +${engine.pid} +0\\.1\\.0 +silent `, 'm'));
-  expect(stdout).toMatch(new RegExp(`^gateway +\\S+ +${gateway.pid} +0\\.1\\.0 +alive +0\\.\\d s `, 'm'));
+  expect(stdout).toMatch(new RegExp(`^engine +\\S+ +${engine.pid} +1\\.0\\.0 +silent `, 'm'));
+  expect(stdout).toMatch(new RegExp(`^gateway +\\S+ +${gateway.pid} +1\\.0\\.0 +alive +0\\.\\d s `, 'm'));
 
   const successor = startCli(['work'], { env });
   await waitForProcess('its successor', successor, ({ isAlive }) => isAlive);

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { follow } from '../../src/cli/connection/gateway-client.js';
-import type { Operation } from '../../src/generated/command-operations.js';
+import { TypedDocumentString } from '../../src/generated/operations.js';
 import { urlOf } from './gateway.js';
 import type { World } from './world.js';
 
@@ -44,9 +44,10 @@ async function watch(world: World, query: string, id: number | undefined, signal
   while (!signal.aborted && !watched.isOver) {
     try {
       const after = watched.received.at(-1) ?? 0n;
-      type Data = { event: { eventId: string; state?: string } };
-      for await (const { event } of follow(urlOf(world) ?? '', query as Operation<Data, object>, { id, after })) {
-        watched.received.push(BigInt(event.eventId));
+      type Data = { event: { eventId: bigint; state?: string } };
+      const document = new TypedDocumentString<Data, object>(query);
+      for await (const { event } of follow(urlOf(world) ?? '', document, { id, after })) {
+        watched.received.push(event.eventId);
         state = event.state ?? state;
         if (signal.aborted) return;
       }

@@ -4,11 +4,11 @@ import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
 import {
   type ChosenFragment,
-  PurgeFiles,
-  ReinstateFiles,
-  RenameFiles,
-  WithdrawFiles,
-} from '../../generated/command-operations.js';
+  PurgeFilesDocument,
+  ReinstateFilesDocument,
+  RenameFilesDocument,
+  WithdrawFilesDocument,
+} from '../../generated/operations.js';
 import { askChange } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { dryRunOption, type OutputOptions, printJson, printLine, printResult } from '../terminal/output.js';
@@ -22,7 +22,11 @@ export function register(program: Command): void {
     .addHelpText('after', WITHDRAW_HELP)
     .action(async (path, options) => {
       const input = { path, dryRun: options.dryRun, reason: options.reason };
-      printChosen(await askChange(findSite(), WithdrawFiles, { input }, { path: '<path>' }), 'withdrawn', options);
+      printChosen(
+        await askChange(findSite(), WithdrawFilesDocument, { input }, { path: '<path>' }),
+        'withdrawn',
+        options,
+      );
     });
   program
     .command('reinstate <path>')
@@ -30,7 +34,7 @@ export function register(program: Command): void {
     .action(async (path, options) => {
       const input = { path, dryRun: options.dryRun };
       printChosen(
-        await askChange(findSite(), ReinstateFiles, { input }, { path: '<path>' }),
+        await askChange(findSite(), ReinstateFilesDocument, { input }, { path: '<path>' }),
         'restored to the catalogue',
         options,
       );
@@ -46,7 +50,7 @@ export function register(program: Command): void {
     .action(async (from, to, options) => {
       const input = { from, to, dryRun: options.dryRun, inLibrary: options.inLibrary };
       const own = { from: '<from>', to: '<to>' };
-      printChosen(await askChange(findSite(), RenameFiles, { input }, own), 'renamed', options);
+      printChosen(await askChange(findSite(), RenameFilesDocument, { input }, own), 'renamed', options);
     });
   program
     .command('purge <path>')
@@ -80,7 +84,7 @@ function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRu
 }
 
 async function purgeFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
-  const purged = await askChange(findSite(), PurgeFiles, { input: { path, dryRun } }, { path: '<path>' });
+  const purged = await askChange(findSite(), PurgeFilesDocument, { input: { path, dryRun } }, { path: '<path>' });
   if (json) return printJson(purged);
   const { files, bytes, kept } = purged;
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}purged`);

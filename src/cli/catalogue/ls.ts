@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { Stage } from '../../core/stages.js';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
-import { type ListedFileFragment, TapeFiles } from '../../generated/command-operations.js';
+import { FilesWithCountDocument, type ListedFileFragment } from '../../generated/operations.js';
 import { askPages } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import {
@@ -36,7 +36,7 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
   const stages = options.stages === undefined ? undefined : await readStages(options.stages);
   const limit = readLimit(options);
   const filter = { match, stages, withdrawn: options.withdrawn, places: options.json };
-  const pages = askPages(url, TapeFiles, filter, ({ list }) => list, { limit });
+  const pages = askPages(url, FilesWithCountDocument, filter, ({ list }) => list, { limit });
   let shown = 0;
   let total = 0;
   for await (const { edges, totalCount } of pages) {

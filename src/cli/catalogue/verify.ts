@@ -1,7 +1,7 @@
 /** The command `verify` lists tape copies that failed verification, and verifies them again. */
 import type { Command } from 'commander';
 import { plural } from '../../core/text/plural.js';
-import { Verifications, type VerificationsQuery, VerifyAgain } from '../../generated/command-operations.js';
+import { VerificationsDocument, type VerificationsQuery, VerifyAgainDocument } from '../../generated/operations.js';
 import { askChange, askPages } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { limitHelp, readLimit } from '../terminal/arguments.js';
@@ -36,7 +36,9 @@ async function listVerifications(url: string, match: string | undefined, options
   const limit = Math.max(readLimit(options), 1);
   const verifications: NonNullable<VerificationsQuery['list']>['edges'][number]['node'][] = [];
   let total = 0;
-  for await (const { edges, totalCount } of askPages(url, Verifications, { match }, ({ list }) => list, { limit })) {
+  for await (const { edges, totalCount } of askPages(url, VerificationsDocument, { match }, ({ list }) => list, {
+    limit,
+  })) {
     verifications.push(...edges.map(({ node }) => node));
     total = totalCount;
   }
@@ -58,6 +60,6 @@ async function listVerifications(url: string, match: string | undefined, options
 }
 
 async function verifyAgain(url: string, match: string, options: VerifyOptions): Promise<void> {
-  const again = await askChange(url, VerifyAgain, { match, staged: options.staged });
+  const again = await askChange(url, VerifyAgainDocument, { match, staged: options.staged });
   printResult(again, `${plural(again.files, 'file will be verified again', 'files will be verified again')}`, options);
 }

@@ -4,9 +4,24 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
+import { Refused } from '../../../clients/typescript/errors.js';
+import {
+  type Done,
+  findError,
+  type GraphqlError,
+  type Page,
+  type Payload,
+  present,
+  readData,
+  readJson,
+  readMediaType,
+  toJson,
+  toRefused,
+  unwrap,
+} from '../../../clients/typescript/responses.js';
 import type { Environment } from '../../core/environment.js';
 import { codeOf, quote } from '../../core/errors.js';
-import { type Operation, ServerTime } from '../../generated/command-operations.js';
+import { ServerTimeDocument, type TypedDocumentString } from '../../generated/operations.js';
 import {
   BusyError,
   CommandError,
@@ -19,7 +34,6 @@ import {
 } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
 import { openContext } from './context.js';
-import { readIntegers } from './integers.js';
 import { checkListener } from './listener.js';
 import { isDue, readStoredToken } from './stored-tokens.js';
 import { LOCAL } from './where.js';
@@ -49,13 +63,13 @@ async function findStoredToken(url: string, env: Environment): Promise<string | 
  */
 export async function ask<Answer, Variables>(
   url: string,
-  operation: Operation<Answer, Variables>,
+  operation: TypedDocumentString<Answer, Variables>,
   variables?: Variables,
 ): Promise<Answer> {
   if (url === LOCAL) {
     const { executeHere } = await import('../../../graphql/server/here.js');
-    const result = await executeHere(await openContext(), operation, withStrings(variables));
-    return readResult(result, operation.startsWith('mutation'));
+    const result = await executeHere(await openContext(), operation.toString(), toJson(variables));
+    return present(readResult<Answer>(result, isMutation(operation)));
   }
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
@@ -63,19 +77,19 @@ export async function ask<Answer, Variables>(
 /** Sends a query or mutation with the given authentication headers. */
 export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
-  query: Operation<Answer, Variables>,
+  query: TypedDocumentString<Answer, Variables>,
   variables?: Variables,
 ): Promise<Answer> {
-  const isChange = query.startsWith('mutation');
+  const isChange = isMutation(query);
   const target = `${url}/graphql`;
-  const body = JSON.stringify({ query, variables: withStrings(variables) });
+  const body = JSON.stringify({ query, variables: toJson(variables) });
   const answer = await post(target, { ...MEDIA_TYPES, ...headers }, body).catch((error) => {
     const problem = formatNetworkError(url, error);
     if (isChange && !isUnsent(error)) throw new UnconfirmedError(`${problem}: ${UNCONFIRMED}`);
     throw new ConnectionError(problem);
   });
   refuseRedirect(target, answer.status, answer.headers.location);
-  const data = readResult<Answer>(parseAnswer(answer.text), isChange);
+  const data = readResult<Answer>(readJson(answer.text), isChange);
   const isDone = answer.status < 300;
   if (data && isDone) return data;
   if (!isDone) throw new CommandError(`${url} responds with status ${answer.status}`);
@@ -124,50 +138,22 @@ async function post(url: string, headers: Record<string, string>, body: string):
   });
 }
 
-/** Converts bigints to strings, the form in which the server expects integers beyond 2^53. */
-function withStrings(variables: unknown): Record<string, unknown> {
-  const toText = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
-  return JSON.parse(JSON.stringify(variables ?? {}, toText));
-}
+const isMutation = (operation: object): boolean => /^\s*mutation\b/.test(operation.toString());
 
-/** @throws CommandError if the GraphQL response contains an error */
-function readResult<Answer>({ data, errors }: GraphqlResult, isChange = false): Answer {
-  const error = findError(errors);
-  if (error) throw toCommandError(error, isChange);
-  return readIntegers(data as Answer);
+/**
+ * Returns the data of a GraphQL response; undefined if it is not a GraphQL response.
+ * @throws CommandError if the response contains an error
+ */
+function readResult<Answer>(body: unknown, isChange = false): Answer | undefined {
+  const error = findError(body);
+  if (error) throw toGraphqlError(error, isChange);
+  return readData<Answer>(body);
 }
 
 const MEDIA_TYPES = {
   'Content-Type': 'application/json',
   Accept: 'application/graphql-response+json, application/json',
 };
-
-interface GraphqlResult {
-  data?: unknown;
-  errors?: unknown;
-}
-
-/**
- * Returns the first error in a response. Returns undefined if the response contains no valid error, because the server
- * might not be a Tapegate server.
- */
-function findError(errors: unknown): GraphqlError | undefined {
-  const error = Array.isArray(errors) ? errors[0] : undefined;
-  return typeof error?.message === 'string' ? error : undefined;
-}
-
-/** Returns `{}` for a response that is not JSON, such as a proxy's error page. */
-function parseAnswer(text: string): GraphqlResult {
-  try {
-    return JSON.parse(text) ?? {};
-  } catch {
-    return {};
-  }
-}
-
-function readMediaType(value: string | null | undefined): string {
-  return value?.replace(/;.*$/s, '').trim() || 'no content type';
-}
 
 /**
  * Rejects a redirect, because following the redirect could send the token to another server, or repeat a change.
@@ -191,24 +177,9 @@ function isUnsent(error: unknown): boolean {
 
 /** Returns the server's current time in UTC, without a time zone suffix. */
 export async function askNow(url: string): Promise<string> {
-  const { plan } = await ask(url, ServerTime);
+  const { plan } = await ask(url, ServerTimeDocument);
   return present(plan).at.replace(/Z$/, '');
 }
-
-interface Failed {
-  message: string;
-  field?: string;
-}
-
-/** A mutation's payload: the result, and the errors that the caller can correct. */
-interface Payload {
-  errors: readonly Failed[];
-}
-
-/** The result in a payload of a successful mutation. */
-export type Done<Result> = Result extends { value: infer Value }
-  ? NonNullable<Value>
-  : { [Name in Exclude<keyof Result, 'errors'>]: NonNullable<Result[Name]> };
 
 /**
  * Returns the result of a successful operation.
@@ -219,34 +190,20 @@ export function unwrapResult<Result extends Payload>(
   payload: Result | null,
   own: Readonly<Record<string, string>> = {},
 ): Done<Result> {
-  const { errors, ...result } = present(payload);
-  const [failure] = errors;
-  if (!failure) return ('value' in result ? result.value : result) as Done<Result>;
-  const { message, field } = failure;
-  throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, own));
+  try {
+    return unwrap(payload);
+  } catch (error) {
+    throw error instanceof Refused ? toCommandError(error, own) : error;
+  }
 }
 
 export async function askChange<Result extends Payload, Variables>(
   url: string,
-  operation: Operation<{ result: Result | null }, Variables>,
+  operation: TypedDocumentString<{ result: Result | null }, Variables>,
   variables: Variables,
   own?: Readonly<Record<string, string>>,
 ): Promise<Done<Result>> {
   return unwrapResult((await ask(url, operation, variables)).result, own);
-}
-
-/**
- * Asserts that a field of an answer is not null. A field of a failed query can be null, but `ask` throws an error in
- * that case.
- */
-export function present<Value>(value: Value | null): Value {
-  if (value === null) throw new TypeError('the gateway returned null without an error');
-  return value;
-}
-
-interface Page<Node> {
-  edges: { node: Node }[];
-  pageInfo: { hasNextPage: boolean; endCursor: string | null };
 }
 
 interface PageVariables {
@@ -264,7 +221,7 @@ export const PAGE_SIZE = 1000;
  */
 export async function* askPages<Answer, Variables extends PageVariables, OnePage extends Page<unknown>>(
   url: string,
-  operation: Operation<Answer, Variables>,
+  operation: TypedDocumentString<Answer, Variables>,
   variables: Omit<Variables, keyof PageVariables>,
   pageOf: (answer: Answer) => OnePage | null,
   { limit = Number.POSITIVE_INFINITY, from = null }: { limit?: number; from?: string | null } = {},
@@ -282,7 +239,7 @@ export async function* askPages<Answer, Variables extends PageVariables, OnePage
 
 export async function askNodes<Node, Variables extends PageVariables>(
   url: string,
-  operation: Operation<{ list: Page<Node> | null }, Variables>,
+  operation: TypedDocumentString<{ list: Page<Node> | null }, Variables>,
   variables: Omit<Variables, keyof PageVariables>,
   limit = Number.POSITIVE_INFINITY,
 ): Promise<Node[]> {
@@ -300,14 +257,14 @@ export async function askNodes<Node, Variables extends PageVariables>(
  */
 export async function* follow<Value, Variables extends object>(
   url: string,
-  query: Operation<Value, Variables>,
+  query: TypedDocumentString<Value, Variables>,
   variables: Variables,
   signal?: AbortSignal,
 ): AsyncGenerator<Value> {
   if (url === LOCAL) {
     const { followHere } = await import('../../../graphql/server/here.js');
-    const results = followHere(await openContext(), query, withStrings(variables), signal);
-    for await (const result of results) yield readResult(result);
+    const results = followHere(await openContext(), query.toString(), toJson(variables), signal);
+    for await (const result of results) yield present(readResult<Value>(result));
     return;
   }
   const { createClient } = await import('graphql-sse');
@@ -332,9 +289,8 @@ export async function* follow<Value, Variables extends object>(
   signal?.addEventListener('abort', end);
   try {
     if (signal?.aborted) return;
-    for await (const result of client.iterate<Value>({ query, variables: withStrings(variables) })) {
-      yield readResult(result);
-    }
+    const sent = { query: query.toString(), variables: toJson(variables) };
+    for await (const result of client.iterate(sent)) yield present(readResult<Value>(result));
   } catch (error) {
     if (error instanceof CommandError) throw error;
     throw refusal instanceof CommandError ? refusal : new ConnectionError(formatNetworkError(url, refusal ?? error));
@@ -356,31 +312,28 @@ async function requireStream(url: string, answer: Response): Promise<void> {
     await answer.body?.cancel();
     throw new CommandError(`${url} responds with status ${status} and ${type} instead of an event stream`);
   }
-  const { errors } = parseAnswer(await answer.text().catch(() => ''));
-  const error = findError(errors);
+  const error = findError(readJson(await answer.text().catch(() => '')));
   if (status === 429 || status >= 500)
     throw new ConnectionError(error?.message ?? `${url} responds with status ${status}`);
-  if (error) throw toCommandError(error);
+  if (error) throw toGraphqlError(error);
   if (status === 401) throw new UnauthenticatedError();
   throw new CommandError(`${url} responds with status ${status}`);
 }
 
-interface GraphqlError {
-  message: string;
-  path?: readonly unknown[] | undefined;
-  extensions?: Record<string, unknown>;
+function toGraphqlError(error: GraphqlError, isChange = false): CommandError {
+  const { message, path = [], extensions } = error;
+  if (extensions?.code !== 'UNAVAILABLE') return toCommandError(toRefused(error));
+  // an error below the mutation's field means that the server stored the change, but could not read a part of the
+  // answer
+  return isChange && path.length > 1 ? new UnconfirmedError(`${message}: ${UNCONFIRMED}`) : new BusyError(message);
 }
 
-function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
-  if (extensions?.code === 'UNAUTHENTICATED') {
+/** @param own maps the names of GraphQL fields to the names of the command's arguments */
+function toCommandError({ message, code, failure }: Refused, own?: Readonly<Record<string, string>>): CommandError {
+  if (code === 'UNAUTHENTICATED') {
     // omit the server's advice from the message, because the advice is for authors of HTTP clients
     return new UnauthenticatedError(message.startsWith('authentication required:') ? undefined : message);
   }
-  if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
-  if (extensions?.code === 'UNCONFIRMED') return new UnconfirmedError(message);
-  if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // an error below the mutation's field means that the server stored the change, but could not read a part of the
-  // answer
-  if (isChange && (path?.length ?? 0) > 1) return new UnconfirmedError(`${message}: ${UNCONFIRMED}`);
-  return new BusyError(message);
+  if (code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(failure.field), own));
+  return code === 'UNCONFIRMED' ? new UnconfirmedError(message) : new CommandError(message);
 }

@@ -1,14 +1,15 @@
 /** The command `plan` shows the current and planned work of the drives, or a request's position in the queue. */
 import type { Command } from 'commander';
+import { present } from '../../../clients/typescript/responses.js';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
 import {
-  Plan,
+  PlanDocument,
   type PlannedDriveFragment,
   type PlannedVolumeFragment,
-  PositionInPlan,
-} from '../../generated/command-operations.js';
-import { ask, present } from '../connection/gateway-client.js';
+  WaitingRequestDocument,
+} from '../../generated/operations.js';
+import { ask } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { readId, toNumber } from '../terminal/arguments.js';
 import { type OutputOptions, printJson, printLine, printTable, printToStderr } from '../terminal/output.js';
@@ -30,7 +31,7 @@ interface PlanOptions extends OutputOptions {
 }
 
 async function showPlan(url: string, options: PlanOptions): Promise<void> {
-  const plan = present((await ask(url, Plan, { first: options.limit })).plan);
+  const plan = present((await ask(url, PlanDocument, { first: options.limit })).plan);
   const volumes = plan.queue.edges.map(({ node }) => node);
   if (options.json) {
     printJson({ ...plan, queue: volumes });
@@ -92,18 +93,19 @@ function formatUsers(users: string[]): string {
 }
 
 async function showPosition(url: string, id: number, options: PlanOptions): Promise<void> {
-  const { plan, request } = await ask(url, PositionInPlan, { id, first: options.limit });
-  const { at } = present(plan);
+  const { request } = await ask(url, WaitingRequestDocument, { id, first: options.limit });
   const { state, waiting } = requireRequest(id, request);
   const parts = waiting?.parts.edges.map(({ node }) => node) ?? [];
   const isCut = waiting?.parts.pageInfo.hasNextPage;
   const cut = `${plural(parts.length, 'volume')} shown; --limit shows more`;
   if (options.json) {
-    printJson({ requestId: id, state, waiting: waiting && { ...waiting, parts } });
+    const { at: _, ...shown } = waiting ?? {};
+    printJson({ requestId: id, state, waiting: waiting && { ...shown, parts } });
     if (isCut) printToStderr(cut);
     return;
   }
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: no file is waiting`);
+  const { at } = waiting;
   const nextTry = parts.find((part) => part.nextTry !== null)?.nextTry ?? null;
   const end = formatEnd(at, waiting.end, { why: waiting.endUnknown, nextTry });
   printLine(

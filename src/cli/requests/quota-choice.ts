@@ -1,5 +1,5 @@
 /** Chooses the quota that a command charges. */
-import { OwnCaller } from '../../generated/command-operations.js';
+import { CallerDocument } from '../../generated/operations.js';
 import { ask } from '../connection/gateway-client.js';
 import { ownSettingsFile, readOwnSettings } from '../connection/own-settings.js';
 import { UsageError } from '../terminal/failure.js';
@@ -14,7 +14,7 @@ import { environment } from '../terminal/io.js';
 export async function chooseQuota(url: string, given: string | undefined, options = '--quota <user>'): Promise<string> {
   const chosen = given ?? readOwnSettings(environment()).quota;
   if (chosen !== undefined) return chosen;
-  const { caller } = await ask(url, OwnCaller);
+  const { caller } = await ask(url, CallerDocument);
   if (caller.defaultQuota) return caller.defaultQuota;
   if (caller.roles.includes('USER') && caller.authentication !== 'OPEN') return caller.name;
   throw new UsageError(`give ${options}, or set "quota" in ${ownSettingsFile(environment())}`);

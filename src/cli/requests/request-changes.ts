@@ -5,13 +5,13 @@ import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
 import { isBefore, parseTime } from '../../core/time.js';
 import {
-  CancelRequest,
-  ReleasedCounts,
-  ReleaseFiles,
-  RetryRequest,
-  SetPriority,
-  UpdateRequest,
-} from '../../generated/command-operations.js';
+  CancelRequestDocument,
+  ReleasedCountsDocument,
+  ReleaseFilesDocument,
+  RetryRequestDocument,
+  SetPriorityDocument,
+  UpdateRequestDocument,
+} from '../../generated/operations.js';
 import { ask, askChange, askNow } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import {
@@ -25,7 +25,7 @@ import {
   toSize,
 } from '../terminal/arguments.js';
 import { CommandError, ConnectionError, UsageError } from '../terminal/failure.js';
-import { type OutputOptions, printJson, printLine, printResult } from '../terminal/output.js';
+import { type OutputOptions, pick, printJson, printLine, printResult } from '../terminal/output.js';
 import { formatWholeTime } from '../terminal/times.js';
 
 export function register(program: Command): void {
@@ -87,10 +87,12 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   };
   if (Object.values(changes).every((change) => change === undefined))
     throw new UsageError('nothing to change: give at least one option');
-  const request = await askChange(url, UpdateRequest, { input: { requestId: id, ...changes } });
+  const request = await askChange(url, UpdateRequestDocument, { input: { requestId: id, ...changes } });
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
   const files = `${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}`;
-  printResult(request, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
+  const given = ['retention', 'notifyOnFirstFile', 'notifyOnLastFile', 'maxFiles', 'maxBytes'] as const;
+  const shown = pick(request, 'requestId', 'label', 'state', 'filesTotal', 'bytesTotal', ...given);
+  printResult(shown, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
 }
 
 /** Rejects a past retention date, because the server would end the request immediately. */
@@ -111,8 +113,9 @@ async function cancelRequests(url: string, ids: readonly number[], options: Outp
   const failures: string[] = [];
   for (const id of ids) {
     try {
-      const request = await askChange(url, CancelRequest, { id });
-      printResult(request, `request ${request.requestId} is ${request.state.toLowerCase()}`, options);
+      const request = await askChange(url, CancelRequestDocument, { id });
+      const shown = pick(request, 'requestId', 'state');
+      printResult(shown, `request ${shown.requestId} is ${shown.state.toLowerCase()}`, options);
     } catch (error) {
       if (!(error instanceof CommandError) || error instanceof ConnectionError) throw error;
       failures.push(messageOf(error));
@@ -127,7 +130,7 @@ async function setPriority(
   options: OutputOptions,
 ): Promise<void> {
   const priority = readPriority(given.priority);
-  const request = await askChange(url, SetPriority, { id: readId(given.id), priority });
+  const request = await askChange(url, SetPriorityDocument, { id: readId(given.id), priority });
   printResult(request, `request ${request.requestId} has priority ${request.priority}`, options);
 }
 
@@ -148,11 +151,14 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   if (options.match === '') throw new UsageError('--match must not be empty; "/" matches all paths');
   const input = { requestId: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
   // read the earlier count, because the server's answer also counts files that were released before this call
-  const { request: before } = await ask(url, ReleasedCounts, { id: input.requestId });
-  const left = await askChange(url, ReleaseFiles, { input }, { requestId: '<id>' });
+  const { request: before } = await ask(url, ReleasedCountsDocument, { id: input.requestId });
+  const left = await askChange(url, ReleaseFilesDocument, { input }, { requestId: '<id>' });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);
   const paths = Math.max((before?.filesUnknown ?? 0) - left.filesUnknown, 0);
-  if (options.json) return printJson({ ...left, filesReleasedNow: files });
+  if (options.json) {
+    const counts = ['filesReleased', 'filesUnknown', 'filesTotal', 'bytesTotal'] as const;
+    return printJson({ ...pick(left, 'requestId', 'state', ...counts), filesReleasedNow: files });
+  }
   const state = `request ${left.requestId} is ${left.state.toLowerCase()}`;
   const released = `${plural(files, 'file')}${paths > 0 ? ` and ${plural(paths, 'unknown path')}` : ''} released`;
   printLine(`${state}: ${released}, ${plural(left.filesTotal, 'file')} left, ${formatBytes(left.bytesTotal)}`);
@@ -160,10 +166,11 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
 
 async function retryRequest(url: string, id: number, options: OutputOptions & { quota?: string }): Promise<void> {
   const input = { requestId: id, quota: options.quota };
-  const request = await askChange(url, RetryRequest, { input }, { requestId: '<id>' });
+  const request = await askChange(url, RetryRequestDocument, { input }, { requestId: '<id>' });
   const { filesTotal, filesOnDisk, filesFailed } = request;
   const waiting = filesTotal - filesOnDisk - filesFailed;
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
   const files = `${filesOnDisk} of ${plural(filesTotal, 'file')} on disk, ${waiting} waiting, ${filesFailed} failed`;
-  printResult(request, `${state}: ${files}`, options);
+  const shown = pick(request, 'requestId', 'state', 'filesTotal', 'filesOnDisk', 'filesFailed');
+  printResult(shown, `${state}: ${files}`, options);
 }

@@ -1,19 +1,20 @@
 /** Reports on the files of a request: paths on disk, missing files, failed files, and the reasons why files wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, Option } from 'commander';
+import { present } from '../../../clients/typescript/responses.js';
 import { describeNoRequest } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
 import { printable } from '../../core/text/printable.js';
 import {
   type EndFragment,
-  FailedFiles,
-  FilesBelow,
-  FilesOnDisk,
-  MissingFiles,
-  RequestDirectories,
-  WaitingParts,
-} from '../../generated/command-operations.js';
-import { ask, askPages, present } from '../connection/gateway-client.js';
+  FilesDocument,
+  FilesOnDiskDocument,
+  MissingFilesDocument,
+  RequestDetailsDocument,
+  RequestFilesDocument,
+  WaitingRequestDocument,
+} from '../../generated/operations.js';
+import { ask, askPages } from '../connection/gateway-client.js';
 import { CommandError, exitCodes } from '../terminal/failure.js';
 import { stdout } from '../terminal/io.js';
 import { printLine } from '../terminal/output.js';
@@ -69,7 +70,7 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
   const lost = new Map<string, number>();
   let state = '';
-  const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => {
+  const pages = askPages(url, FilesOnDiskDocument, { id }, ({ request }) => {
     const found = requireRequest(id, request);
     state = found.state;
     return found.files;
@@ -128,7 +129,7 @@ export const describeOtherPaths = (id: number) =>
   `some files are not at their archive paths: "tapegate show ${id} --print-paths" lists their actual paths`;
 
 export async function printRequestDirectories(url: string, id: number): Promise<void> {
-  const { request } = await ask(url, RequestDirectories, { id });
+  const { request } = await ask(url, RequestDetailsDocument, { id });
   if (!request) return;
   const { restoredBelow, filesOnDisk, filesAtPrimaryPath } = request;
   printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPath });
@@ -141,7 +142,7 @@ export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
 ): Promise<CommandError> {
-  const { request } = await ask(url, FailedFiles, { id, first: NAMED_FAILED });
+  const { request } = await ask(url, RequestFilesDocument, { id, states: ['FAILED'], first: NAMED_FAILED });
   const named = request?.files.edges.map(({ node }) => `${node.file.path}: ${node.error ?? 'failed'}`) ?? [];
   const lines = [
     `request ${id} is partial: ${filesFailed} of ${plural(filesTotal, 'file')} failed`,
@@ -161,7 +162,7 @@ const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
  * missing files. Files that exceed the request's own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
-  const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
+  const request = requireRequest(id, (await ask(url, MissingFilesDocument, { id, first: NAMED_MISSING })).request);
   const { state, retention, pattern, filesTotal, filesReleased, filesUnknown, filesRefused, unresolved } = request;
   const pathsOf = (reason: string) =>
     unresolved.edges.filter(({ node }) => node.reason === reason).map(({ node }) => node.path);
@@ -207,8 +208,8 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
   for (const path of paths.slice(0, CHECKED.paths)) {
     const match = `${path}/`;
     try {
-      const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
-      if (present(tapeFiles).edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
+      const { list } = await ask(url, FilesDocument, { match, first: CHECKED.files });
+      if (present(list).edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
     } catch (error) {
       // ignore errors from the server, because the added slash might have made the path too long for a search
       if (!(error instanceof CommandError)) throw error;
@@ -298,8 +299,10 @@ async function readWaiting(url: string, id: number): Promise<WaitingView | undef
   return { at, isReading, end, reason: shown && `${volume}${shown.explanation}` };
 }
 
+const MAX_PARTS = 100;
+
 async function readParts(url: string, id: number) {
-  const { request } = await ask(url, WaitingParts, { id });
+  const { request } = await ask(url, WaitingRequestDocument, { id, first: MAX_PARTS });
   const waiting = request?.waiting;
   return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
 }

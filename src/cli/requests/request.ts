@@ -2,16 +2,17 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
+import { present } from '../../../clients/typescript/responses.js';
 import { describeFullQuota } from '../../core/errors.js';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
 import {
-  CreateRequest,
+  CreateRequestDocument,
   type CreateRequestInput,
-  type EstimatedFragment,
-  EstimateRequest,
-} from '../../generated/command-operations.js';
-import { ask, askChange, askNow, present, unwrapResult } from '../connection/gateway-client.js';
+  type EstimateFragment,
+  EstimateRequestDocument,
+} from '../../generated/operations.js';
+import { ask, askChange, askNow, unwrapResult } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { fileOption, readPaths, readRetention, toNumber, toSize } from '../terminal/arguments.js';
 import {
@@ -22,7 +23,7 @@ import {
   UnconfirmedError,
   UsageError,
 } from '../terminal/failure.js';
-import { type OutputOptions, printJson, printLine, printToStderr } from '../terminal/output.js';
+import { type OutputOptions, pick, printJson, printLine, printToStderr } from '../terminal/output.js';
 import { formatEnd, formatWholeTime } from '../terminal/times.js';
 import { chooseQuota } from './quota-choice.js';
 import {
@@ -117,8 +118,11 @@ interface CreatedRequest {
 
 async function createRequest(url: string, input: CreateRequestInput, options: RequestOptions): Promise<CreatedRequest> {
   const request = await sendRequest(url, input);
-  if (options.json) printJson(request);
-  else {
+  if (options.json) {
+    const counts = ['filesTotal', 'bytesTotal', 'filesUnknown'] as const;
+    const lasting = ['retention', 'restoredBelow', 'filesAtPrimaryPath'] as const;
+    printJson(pick(request, 'requestId', 'label', 'state', ...counts, ...lasting));
+  } else {
     const unknown = request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} not in the catalogue` : '';
     const print = options.printPaths ? printToStderr : printLine;
     print(
@@ -145,7 +149,7 @@ async function sendRequest(url: string, input: CreateRequestInput) {
   let unconfirmed: UnconfirmedError | undefined;
   for (let n = 0; ; n++) {
     try {
-      return await askChange(url, CreateRequest, variables);
+      return await askChange(url, CreateRequestDocument, variables);
     } catch (error) {
       if (error instanceof UnconfirmedError) unconfirmed ??= error;
       const isPassing = error instanceof BusyError || (unconfirmed && error instanceof ConnectionError);
@@ -159,8 +163,8 @@ async function sendRequest(url: string, input: CreateRequestInput) {
 
 /** @throws CommandError if the files do not fit into the user's quota, or a path or pattern matches no file */
 async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
-  const { plan, result } = await ask(url, EstimateRequest, { input });
-  const estimate = unwrapResult(present(result));
+  const { plan, result } = await ask(url, EstimateRequestDocument, { input, now: true });
+  const estimate = unwrapResult(result);
   if (options.json) printJson(estimate);
   else {
     const directories = await findDirectories(url, estimate.unknownPaths);
@@ -178,13 +182,13 @@ async function estimateRequest(url: string, input: CreateRequestInput, options: 
   }
 }
 
-function formatUnknown({ unknownPaths, filesUnknown }: EstimatedFragment, directories: ReadonlySet<string>): string[] {
+function formatUnknown({ unknownPaths, filesUnknown }: EstimateFragment, directories: ReadonlySet<string>): string[] {
   const unknown = { paths: unknownPaths, count: filesUnknown, directories };
   const [first = '', ...named] = describeUnknown(`${plural(filesUnknown, 'path')} not in the catalogue`, unknown);
   return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
 }
 
-function formatEstimate(now: string, estimate: EstimatedFragment, directories: ReadonlySet<string>): string[] {
+function formatEstimate(now: string, estimate: EstimateFragment, directories: ReadonlySet<string>): string[] {
   const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
   const lines = [
     `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
@@ -213,7 +217,7 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
   return lines;
 }
 
-function formatPrices({ prices, price }: EstimatedFragment): string[] {
+function formatPrices({ prices, price }: EstimateFragment): string[] {
   const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
     const size = `${plural(files, 'file')}, ${formatBytes(bytes)}`;
     return `${amount} ${currency} at ${library} for ${size}${note && `: ${note}`}`;

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { describeNoQuota } from '../../core/errors.js';
 import { formatBytes } from '../../core/text/bytes.js';
 import { formatFiles, formatMissing, type RequestedFiles } from '../../core/text/requested-files.js';
-import { QuotaUser, type RequestState, Requests } from '../../generated/command-operations.js';
+import { QuotaDocument, type RequestState, RequestsDocument } from '../../generated/operations.js';
 import { ask, askNodes } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { CommandError } from '../terminal/failure.js';
@@ -27,7 +27,7 @@ interface ListOptions extends OutputOptions {
  * Throws an error if the user has no quota. Otherwise, the command would print an empty list for a mistyped user name.
  */
 async function requireUser(url: string, user: string): Promise<void> {
-  const { quota } = await ask(url, QuotaUser, { user });
+  const { quota } = await ask(url, QuotaDocument, { user });
   if (!quota) throw new CommandError(describeNoQuota(user));
 }
 
@@ -35,9 +35,10 @@ const ALL_STATES: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL
 
 async function listRequests(url: string, options: ListOptions): Promise<void> {
   const filter = { quota: options.quota, states: options.all ? ALL_STATES : undefined };
-  const requests = await askNodes(url, Requests, filter);
+  const requests = await askNodes(url, RequestsDocument, filter);
   if (requests.length === 0 && options.quota !== undefined) await requireUser(url, options.quota);
   printRows(requests, options, {
+    present: ({ pattern: _, bytesOnDisk: __, ...row }) => row,
     header: ['ID', 'USER', 'STATE', 'ON DISK', 'SIZE', 'UNTIL', 'LABEL'],
     cells: (request) => [
       request.requestId,

@@ -4,12 +4,12 @@ import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
 import { formatFiles, formatMissing } from '../../core/text/requested-files.js';
 import {
-  FirstPaths,
-  type ShownRequestFileFragment,
-  type ShownRequestFragment,
-  ShowRequest,
-  ShowRequestFiles,
-} from '../../generated/command-operations.js';
+  FirstPathsDocument,
+  RequestDetailsDocument,
+  type RequestDetailsFragment,
+  type UnfinishedFileFragment,
+  UnfinishedFilesDocument,
+} from '../../generated/operations.js';
 import { ask, askPages } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { formatSuspension } from '../suspensions.js';
@@ -48,7 +48,7 @@ interface ShowOptions extends OutputOptions, PathsOptions {
 
 async function showRequest(url: string, id: number, options: ShowOptions): Promise<void> {
   const limit = readLimit(options);
-  const request = requireRequest(id, (await ask(url, ShowRequest, { id })).request);
+  const request = requireRequest(id, (await ask(url, RequestDetailsDocument, { id })).request);
   if (options.json) printJson(request);
   else printRequest(request, { reasons: await readReasons(url, id), selection: await describeSelection(url, request) });
   const { files, isWhole } = await readRequestFiles(url, id, limit);
@@ -72,11 +72,11 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
  * Describes which files the user requested. Returns undefined if the request's label already shows the pattern or the
  * paths.
  */
-async function describeSelection(url: string, request: ShownRequestFragment): Promise<string | undefined> {
+async function describeSelection(url: string, request: RequestDetailsFragment): Promise<string | undefined> {
   const { requestId: id, pattern, label } = request;
   if (pattern === label) return undefined;
   if (pattern !== '') return `all files whose path contains ${JSON.stringify(pattern)}`;
-  const { request: first } = await ask(url, FirstPaths, { id });
+  const { request: first } = await ask(url, FirstPathsDocument, { id });
   const path = first?.files.edges[0]?.node.file.path ?? first?.unresolved.edges[0]?.node.path;
   const { filesTotal, filesReleased, filesUnknown, filesRefused, filesOverLimit } = request;
   const more = filesTotal + filesReleased + filesUnknown + filesRefused + filesOverLimit - 1;
@@ -85,7 +85,7 @@ async function describeSelection(url: string, request: ShownRequestFragment): Pr
 }
 
 function printRequest(
-  request: ShownRequestFragment,
+  request: RequestDetailsFragment,
   { reasons, selection }: { reasons: readonly string[]; selection: string | undefined },
 ): void {
   const { suspension, user } = request.quota;
@@ -115,20 +115,22 @@ function printRequest(
   printFacts(facts);
 }
 
-function formatEmails({ notifyOnFirstFile, notifyOnLastFile }: ShownRequestFragment): [string, string][] {
+function formatEmails({ notifyOnFirstFile, notifyOnLastFile }: RequestDetailsFragment): [string, string][] {
   const first: [string, string][] = notifyOnFirstFile ? [['EMAIL', `${notifyOnFirstFile} (first file)`]] : [];
   const last: [string, string][] = notifyOnLastFile ? [['EMAIL', `${notifyOnLastFile} (end)`]] : [];
   return [...first, ...last];
 }
 
-function hasOtherPaths(request: ShownRequestFragment): boolean {
+function hasOtherPaths(request: RequestDetailsFragment): boolean {
   const { restoredBelow, filesOnDisk, filesAtPrimaryPath } = request;
   return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPath;
 }
 
 async function readRequestFiles(url: string, id: number, limit: number) {
-  const pages = askPages(url, ShowRequestFiles, { id }, ({ request }) => requireRequest(id, request).files, { limit });
-  const files: ShownRequestFileFragment[] = [];
+  const pages = askPages(url, UnfinishedFilesDocument, { id }, ({ request }) => requireRequest(id, request).files, {
+    limit,
+  });
+  const files: UnfinishedFileFragment[] = [];
   let isWhole = false;
   for await (const { edges, pageInfo } of pages) {
     files.push(...edges.map(({ node }) => node));
@@ -137,7 +139,7 @@ async function readRequestFiles(url: string, id: number, limit: number) {
   return { files, isWhole };
 }
 
-function printRequestFiles(files: ShownRequestFileFragment[]): void {
+function printRequestFiles(files: UnfinishedFileFragment[]): void {
   printTable(
     ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'REASON'],
     files.map((requestFile) => [
@@ -154,11 +156,11 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
  * Returns how often Tapegate has tried to restore a file. For a failed file, only the error message contains this
  * number.
  */
-function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
+function formatTries({ attempts, lastError }: UnfinishedFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
 }
 
-function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownRequestFileFragment): string {
+function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: UnfinishedFileFragment): string {
   const reasons: string[] = [];
   const suspension = state === 'WAITING' ? volume?.suspension : null;
   if (suspension) reasons.push(`volume ${volume?.name} is ${formatSuspension(suspension)}`);

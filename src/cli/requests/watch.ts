@@ -6,9 +6,9 @@ import { plural } from '../../core/text/plural.js';
 import { printable } from '../../core/text/printable.js';
 import {
   type EndFragment,
-  RequestProgress,
+  RequestProgressDocument,
   type RequestProgressSubscription,
-} from '../../generated/command-operations.js';
+} from '../../generated/operations.js';
 import { follow } from '../connection/gateway-client.js';
 import { findSite, LOCAL } from '../connection/where.js';
 import { readId } from '../terminal/arguments.js';
@@ -81,7 +81,8 @@ export async function watchRequest(url: string, id: number, options: WatchOption
       // remove the old reason for waiting when the request's state changes
       if (progress.state !== last?.state) view.waiting = undefined;
       last = progress;
-      if (isJson) printJson(progress);
+      const { bytesPerSecond: _, ...shown } = progress;
+      if (isJson) printJson(shown);
       else if (view.text || !isReleased(last)) draw(line, view, last);
     }
   } finally {
@@ -151,7 +152,7 @@ async function* followRequest(
   for (let failures = 0; ; ) {
     let lost: ConnectionError | undefined;
     try {
-      for await (const { requestProgress } of follow(url, RequestProgress, { id }, signal)) {
+      for await (const { requestProgress } of follow(url, RequestProgressDocument, { id }, signal)) {
         last = requestProgress;
         failures = 0;
         yield last;

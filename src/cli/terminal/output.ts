@@ -16,6 +16,11 @@ export function printJson(value: unknown): void {
   stdout().write(`${escapeUnsafe(formatJson(value))}\n`);
 }
 
+/** Returns some fields of an object, in the order in which JSON output lists them. */
+export function pick<Row extends object, Name extends keyof Row>(row: Row, ...names: Name[]): Pick<Row, Name> {
+  return Object.fromEntries(names.map((name) => [name, row[name]])) as Pick<Row, Name>;
+}
+
 export function printLine(text: string): void {
   stdout().write(`${printable(text)}\n`);
 }

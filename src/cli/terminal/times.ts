@@ -1,7 +1,7 @@
 /** Formats times and time spans for commands. */
 
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../../core/time.js';
-import type { EndFragment } from '../../generated/command-operations.js';
+import type { EndFragment } from '../../generated/operations.js';
 import { commandState } from './io.js';
 
 export function secondsBetween(from: string, to: string): number {

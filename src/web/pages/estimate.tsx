@@ -1,13 +1,11 @@
 /** The estimate for a request. */
-import type { EstimateQuery } from '../../generated/web-operations';
+import type { EstimateFragment } from '../../generated/operations.js';
 import { count, formatBytes, isSoon } from '../format';
 import { useNow } from '../now';
 import { Moment } from '../parts/moment';
 
-export type Estimate = NonNullable<NonNullable<EstimateQuery['estimateRequest']>['estimate']>;
-
 /** Shows the estimate for a request: files, volumes, quota usage and expected end. */
-export function EstimateSummary({ estimate }: { estimate: Estimate }) {
+export function EstimateSummary({ estimate }: { estimate: EstimateFragment }) {
   const { end, price } = estimate;
   return (
     <dl class="pairs">

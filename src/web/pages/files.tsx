@@ -1,6 +1,10 @@
 /** Searches the catalogue while the user types, and requests selected or all matching files. */
 import { useEffect, useState } from 'preact/hooks';
-import { FilesDocument, type FilesQuery } from '../../generated/web-operations';
+import {
+  FilesWithCountDocument,
+  type FilesWithCountQuery,
+  type ListedFileFragment,
+} from '../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../format';
 import { describeNoMatch } from '../no-match';
 import { Folders } from '../parts/folders';
@@ -20,17 +24,17 @@ const PAGE = 50;
 /** Pause, in milliseconds, between the user's last keystroke and the search. */
 const TYPING_MS = 200;
 
-type Found = NonNullable<FilesQuery['tapeFiles']>;
-type FoundFile = Found['edges'][number]['node'];
+type Found = NonNullable<FilesWithCountQuery['list']>;
+type FoundFile = ListedFileFragment;
 
 export function FilesPage() {
   const match = useRoute().search.get('match') ?? '';
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const paging = usePaging();
   const { isReadOnly } = useCaller();
-  const variables = { match: match || undefined, first: PAGE, after: paging.after };
-  const { data, error, isFetching, again } = useViewQuery(FilesDocument, variables);
-  const found = data?.tapeFiles;
+  const variables = { match: match || undefined, count: 'ESTIMATED' as const, first: PAGE, after: paging.after };
+  const { data, error, isFetching, again } = useViewQuery(FilesWithCountDocument, variables);
+  const found = data?.list;
   const files = found?.edges.map(({ node }) => node) ?? [];
   const look = (text: string, how?: { isTyped: boolean }) => {
     paging.restart();
@@ -66,7 +70,7 @@ export function FilesPage() {
           label="Files found"
           columns={columnsOf(chosen, isReadOnly ? undefined : choose)}
           rows={files}
-          keyOf={({ id }) => id}
+          keyOf={({ path }) => path}
           isStacked
         />
       )}

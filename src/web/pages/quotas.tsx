@@ -1,6 +1,6 @@
 /** Shows the quotas that the user is allowed to use or see, and how much of each quota is used. */
 import { useMemo } from 'preact/hooks';
-import { QuotaDocument, type QuotaQuery } from '../../generated/web-operations';
+import { QuotaHistoryDocument, type QuotaHistoryQuery } from '../../generated/operations.js';
 import { formatBytes, formatTime, share } from '../format';
 import { Bar } from '../parts/bar';
 import { Curve } from '../parts/curve';
@@ -32,14 +32,14 @@ export function QuotasPage({ user }: { user: string | undefined }) {
   );
 }
 
-type QuotaPoint = NonNullable<QuotaQuery['quota']>['history'][number];
+type QuotaPoint = NonNullable<QuotaHistoryQuery['quota']>['history'][number];
 
 const DAYS = 30;
 const DAY_MS = 86_400_000;
 
 function OneQuota({ user }: { user: string }) {
   const since = useMemo(() => new Date(Date.now() - DAYS * DAY_MS).toISOString(), []);
-  const { data, error, again } = useViewQuery(QuotaDocument, { user, since });
+  const { data, error, again } = useViewQuery(QuotaHistoryDocument, { user, since });
   if (error && !data) return <Problem error={error} again={again} />;
   if (!data) return <p>…</p>;
   const { quota } = data;
@@ -77,7 +77,7 @@ const pointColumns: Column<QuotaPoint>[] = [
   { title: 'Used', isNumber: true, cell: ({ used }) => formatBytes(used) },
 ];
 
-function Room({ user, size, used }: { user: string; size: string; used: string }) {
+function Room({ user, size, used }: { user: string; size: bigint; used: bigint }) {
   const taken = share(used, size);
   return (
     <>

@@ -5,7 +5,7 @@ import {
   ReleaseFilesDocument,
   RetryRequestDocument,
   UpdateRequestDocument,
-} from '../../generated/web-operations';
+} from '../../generated/operations.js';
 import { useAction } from '../actions';
 import { CopyButton } from '../parts/copy-button';
 import { Refused } from '../parts/problem';
@@ -47,7 +47,7 @@ function Changes({ request, again }: RequestActionsProps) {
     const retention = new Date(from + DAYS * DAY_MS).toISOString();
     return then(action.run(UpdateRequestDocument, { input: { requestId, retention } }));
   };
-  const retry = () => then(action.run(RetryRequestDocument, { id: requestId }));
+  const retry = () => then(action.run(RetryRequestDocument, { input: { requestId } }));
   const release = () => then(action.run(ReleaseFilesDocument, { input: { requestId, match: IN_EVERY_PATH } }));
   const cancel = () => then(action.run(CancelRequestDocument, { id: requestId }));
   const isLive = !isOver(state);

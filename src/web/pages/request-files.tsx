@@ -1,5 +1,5 @@
 /** Shows a request's files with their states. */
-import type { RequestFileState } from '../../generated/web-operations';
+import type { RequestFileState } from '../../generated/operations.js';
 import { formatBytes } from '../format';
 import { CopyButton } from '../parts/copy-button';
 import { Download } from '../parts/download';
@@ -51,7 +51,7 @@ export function RequestFiles({ request, states, paging, onStates }: RequestFiles
         label="Files of the request"
         columns={hasEnded ? columnsAfterEnd : columns}
         rows={files}
-        keyOf={({ file }) => file.id}
+        keyOf={({ file }) => file.path}
         isStacked
       />
       <Pages paging={paging} info={request.files.pageInfo} />

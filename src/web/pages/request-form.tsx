@@ -2,14 +2,14 @@
 import { useClient } from '@urql/preact';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { CreateRequestDocument, EstimateDocument } from '../../generated/web-operations';
+import { CreateRequestDocument, type EstimateFragment, EstimateRequestDocument } from '../../generated/operations.js';
 import { useAction } from '../actions';
 import { count } from '../format';
 import { messageOf, Refused } from '../parts/problem';
 import { QuotaChoice } from '../parts/quota-choice';
 import { linkTo } from '../route';
 import { useCaller } from '../sign-in/caller';
-import { type Estimate, EstimateSummary } from './estimate';
+import { EstimateSummary } from './estimate';
 import { inputOf, noOptions, OptionFields } from './request-options';
 
 interface RequestFormProps {
@@ -33,7 +33,7 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
   }
   const ask = async () => {
     const done = await action.run(CreateRequestDocument, { input: { ...what, ...inputOf(options) } });
-    const created = done?.createRequest?.request;
+    const created = done?.result?.value;
     if (!created) return;
     onRequested();
     location.hash = linkTo(['requests', created.requestId]);
@@ -72,13 +72,17 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
 /** Estimates a request. The estimate is valid until the user changes the request. */
 function useEstimate(what: { quota: string; files: string[] } | { quota: string; pattern: string }) {
   const client = useClient();
-  const [result, setResult] = useState<{ key: string; estimate: Estimate }>();
+  const [result, setResult] = useState<{ key: string; estimate: EstimateFragment }>();
   const [problem, setProblem] = useState<string>();
   const key = JSON.stringify(what);
   useEffect(() => setProblem(undefined), [key]);
   const runEstimate = async () => {
-    const { data, error } = await client.query(EstimateDocument, { input: what }, { requestPolicy: 'network-only' });
-    const { estimate: found, errors } = data?.estimateRequest ?? { errors: [] };
+    const { data, error } = await client.query(
+      EstimateRequestDocument.toString(),
+      { input: what },
+      { requestPolicy: 'network-only' },
+    );
+    const { value: found, errors } = data?.result ?? { errors: [] };
     setProblem(error ? messageOf(error) : errors[0]?.message);
     if (found) setResult({ key, estimate: found });
   };

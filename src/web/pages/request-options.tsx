@@ -1,5 +1,5 @@
 /** Options of a new request: label, retention and email. */
-import type { CreateRequestInput } from '../../generated/web-operations';
+import type { CreateRequestInput } from '../../generated/operations.js';
 
 /** The options of a new request, as the user typed them. */
 export interface Options {

@@ -1,6 +1,6 @@
 /** The view of one request: progress, waiting files, actions and files. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { RequestDocument, type RequestFileState } from '../../generated/web-operations';
+import { type RequestFileState, RequestWithFilesDocument } from '../../generated/operations.js';
 import { useProgress } from '../live-progress';
 import { useRequestChanges } from '../live-site';
 import { usePaging } from '../parts/paging';
@@ -31,7 +31,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
   const paging = usePaging();
   const [states, setStates] = useState<RequestFileState[]>();
   const variables = { id: requestId, first: PAGE, after: paging.after, states };
-  const { data, error, requestedAt, again } = useViewQuery(RequestDocument, variables);
+  const { data, error, requestedAt, again } = useViewQuery(RequestWithFilesDocument, variables);
   const read = data?.request;
   const step = useProgress(read ? [read] : [], requestedAt).get(requestId);
   useThrottled(step?.eventId, again);
@@ -67,7 +67,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
   );
 }
 
-function useThrottled(eventId: string | undefined, look: () => void): void {
+function useThrottled(eventId: bigint | undefined, look: () => void): void {
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const latest = useRef(look);
   latest.current = look;

@@ -1,5 +1,5 @@
 /** Shows the requests that the user is allowed to see, newest first, with live progress. */
-import { type RequestLineFragment, type RequestState, RequestsDocument } from '../../generated/web-operations';
+import { LatestRequestsDocument, type RequestLineFragment, type RequestState } from '../../generated/operations.js';
 import { count } from '../format';
 import { useProgress } from '../live-progress';
 import { useRequestChanges } from '../live-site';
@@ -24,9 +24,9 @@ export function RequestsPage() {
   const hasEnded = search.has('ended');
   const paging = usePaging();
   const variables = { last: PAGE, before: paging.after, quota, states: hasEnded ? ALL : undefined };
-  const { data, error, isFetching, requestedAt, again } = useViewQuery(RequestsDocument, variables);
+  const { data, error, isFetching, requestedAt, again } = useViewQuery(LatestRequestsDocument, variables);
   useRequestChanges(again);
-  const requests = data?.requests;
+  const requests = data?.list;
   // the gateway lists the oldest requests first, but the dashboard shows the newest first
   const lines = requests?.edges.map(({ node }) => node).reverse() ?? [];
   const older = requests?.pageInfo && {
@@ -52,7 +52,7 @@ export function RequestsPage() {
       {error && <Problem error={error} again={again} />}
       <ul class="cards">
         {lines.map((line) => (
-          <RequestCard key={line.id} line={{ ...line, ...steps.get(line.requestId) }} />
+          <RequestCard key={line.requestId} line={{ ...line, ...steps.get(line.requestId) }} />
         ))}
       </ul>
       {!isFetching && !error && lines.length === 0 && (

@@ -1,4 +1,4 @@
-import type { RequestQuery } from '../../generated/web-operations';
+import type { RequestWithFilesQuery } from '../../generated/operations.js';
 
 /** The request that the view of a single request shows. */
-export type ShownRequest = NonNullable<RequestQuery['request']>;
+export type ShownRequest = NonNullable<RequestWithFilesQuery['request']>;

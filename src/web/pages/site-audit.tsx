@@ -1,13 +1,13 @@
 /** Shows the audit log: each change, who made it, and its result. */
 import { useState } from 'preact/hooks';
-import { SiteAuditDocument, type SiteAuditQuery } from '../../generated/web-operations';
+import { AuditDocument, type AuditRowFragment } from '../../generated/operations.js';
 import { useSiteQuery } from '../live-site';
 import { Moment } from '../parts/moment';
 import { usePaging } from '../parts/paging';
 import type { Column } from '../parts/table';
 import { PAGE, SiteList } from './site-list';
 
-type Row = NonNullable<SiteAuditQuery['auditEntries']>['edges'][number]['node'];
+type Row = AuditRowFragment;
 
 const columns: Column<Row>[] = [
   { title: 'When', cell: ({ at }) => <Moment at={at} isFull side="past" /> },
@@ -38,7 +38,7 @@ type Chosen = Partial<Record<keyof typeof filters, string>>;
 export function AuditPage() {
   const paging = usePaging();
   const [chosen, setChosen] = useState<Chosen>({});
-  const look = useSiteQuery(SiteAuditDocument, { first: PAGE, after: paging.after, ...chosen }, 'AUDIT');
+  const look = useSiteQuery(AuditDocument, { first: PAGE, after: paging.after, ...chosen }, 'AUDIT');
   const choose = (event: Event) => {
     event.preventDefault();
     const given = new FormData(event.currentTarget as HTMLFormElement);
@@ -47,12 +47,7 @@ export function AuditPage() {
     setChosen(Object.fromEntries(named));
   };
   return (
-    <SiteList
-      title="Audit"
-      {...{ look, paging, columns }}
-      list={({ auditEntries }) => auditEntries}
-      keyOf={(row) => JSON.stringify(row)}
-    >
+    <SiteList title="Audit" {...{ look, paging, columns }} keyOf={(row) => JSON.stringify(row)}>
       <form class="tools" onSubmit={choose}>
         {Object.entries(filters).map(([name, title]) => (
           <label key={name}>

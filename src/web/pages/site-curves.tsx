@@ -1,11 +1,11 @@
 /** Two views of the site: charts of its activity, and a list of its running processes. */
 import { useMemo, useState } from 'preact/hooks';
 import {
-  SiteHistoryDocument,
-  type SiteHistoryQuery,
-  SiteProcessesDocument,
-  type SiteProcessesQuery,
-} from '../../generated/web-operations';
+  HistoryDocument,
+  type HistoryQuery,
+  ProcessesDocument,
+  type ProcessesQuery,
+} from '../../generated/operations.js';
 import { formatBytes, formatNumber } from '../format';
 import { useSiteQuery } from '../live-site';
 import { Curve } from '../parts/curve';
@@ -14,7 +14,7 @@ import { Problem } from '../parts/problem';
 import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 
-type Point = NonNullable<SiteHistoryQuery['history']>[number];
+type Point = NonNullable<HistoryQuery['history']>[number];
 
 const rate = (perSecond: number) => `${formatBytes(Math.round(perSecond))}/s`;
 const minutes = (seconds: number) => `${formatNumber(Math.round(seconds / 60))} min`;
@@ -34,7 +34,7 @@ const spans = { '6': '6 hours', '24': '24 hours', '168': '7 days', '2160': '90 d
 export function CurvesPage() {
   const [hours, setHours] = useState('24');
   const since = useMemo(() => new Date(Date.now() - Number(hours) * HOUR_MS).toISOString(), [hours]);
-  const { data, error, again } = useSiteQuery(SiteHistoryDocument, { since }, 'HISTORY');
+  const { data, error, again } = useSiteQuery(HistoryDocument, { since }, 'HISTORY');
   const points = data?.history ?? [];
   const last = points.at(-1);
   const until = last ? Date.parse(last.at) + last.seconds * 1000 : Date.now();
@@ -82,7 +82,7 @@ const pointColumns: Column<Point>[] = [
   })),
 ];
 
-const processColumns: Column<NonNullable<SiteProcessesQuery['processes']>[number]>[] = [
+const processColumns: Column<NonNullable<ProcessesQuery['processes']>[number]>[] = [
   { title: 'Process', cell: ({ kind, host, pid }) => `${kind.toLowerCase()} on ${host} (${pid})` },
   {
     title: 'State',
@@ -97,7 +97,7 @@ const processColumns: Column<NonNullable<SiteProcessesQuery['processes']>[number
 ];
 
 export function ProcessesPage() {
-  const { data, error, again } = useSiteQuery(SiteProcessesDocument, {}, 'PROCESSES');
+  const { data, error, again } = useSiteQuery(ProcessesDocument, {}, 'PROCESSES');
   return (
     <>
       <Title text="Gateways and engines" />

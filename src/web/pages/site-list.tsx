@@ -1,7 +1,7 @@
 /** Common parts of the site's list views: title, table and paging. */
-import type { TypedDocumentNode } from '@urql/core';
 import type { ComponentChildren } from 'preact';
-import type { SitePart } from '../../generated/web-operations';
+import type { Page } from '../../../clients/typescript/responses.js';
+import type { SitePart, TypedDocumentString } from '../../generated/operations.js';
 import { useSiteQuery } from '../live-site';
 import { Pages, type Paging, usePaging } from '../parts/paging';
 import { Problem } from '../parts/problem';
@@ -11,33 +11,22 @@ import type { ViewQuery } from '../view-query';
 
 export const PAGE = 50;
 
-interface Connection<Node> {
-  pageInfo: { hasNextPage: boolean; endCursor: string | null };
-  edges: readonly { node: Node }[];
+interface List<Node> {
+  list: Page<Node> | null;
 }
 
-interface SiteListProps<Data, Node> {
+interface SiteListProps<Node> {
   title: string;
-  look: ViewQuery<Data>;
+  look: ViewQuery<List<Node>>;
   paging: Paging;
-  /** Returns the list in the gateway's response; null if the response does not contain the list. */
-  list(data: Data): Connection<Node> | null;
   columns: readonly Column<Node>[];
   keyOf(node: Node): string;
   children?: ComponentChildren;
 }
 
-export function SiteList<Data, Node>({
-  title,
-  look,
-  paging,
-  list,
-  columns,
-  keyOf,
-  children,
-}: SiteListProps<Data, Node>) {
+export function SiteList<Node>({ title, look, paging, columns, keyOf, children }: SiteListProps<Node>) {
   const { data, error, again } = look;
-  const shown = data && list(data);
+  const shown = data?.list;
   return (
     <>
       <Title text={title} />
@@ -50,14 +39,14 @@ export function SiteList<Data, Node>({
   );
 }
 
-interface SitePage<Data, Node> extends Pick<SiteListProps<Data, Node>, 'title' | 'list' | 'columns' | 'keyOf'> {
-  document: TypedDocumentNode<Data, { first: number; after?: string | null | undefined }>;
+interface SitePage<Node> extends Pick<SiteListProps<Node>, 'title' | 'columns' | 'keyOf'> {
+  document: TypedDocumentString<List<Node>, { first?: number | null; after?: string | null | undefined }>;
   /** Parts of the site that the list shows. The list reloads when one of these parts changes. */
   parts: SitePart[];
 }
 
 /** Returns a list view without filters. */
-export function createSitePage<Data, Node>({ document, parts, ...props }: SitePage<Data, Node>) {
+export function createSitePage<Node>({ document, parts, ...props }: SitePage<Node>) {
   return function Page() {
     const paging = usePaging();
     const look = useSiteQuery(document, { first: PAGE, after: paging.after }, ...parts);

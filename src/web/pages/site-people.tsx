@@ -1,12 +1,12 @@
 /** Shows the fair share of each user, all suspensions, and the tape copies that failed verification. */
 import {
-  SiteFailuresDocument,
-  type SiteFailuresQuery,
-  SiteSuspensionsDocument,
-  type SiteSuspensionsQuery,
-  SiteUsersDocument,
-  type SiteUsersQuery,
-} from '../../generated/web-operations';
+  QuotaSharesDocument,
+  type QuotaSharesQuery,
+  SuspensionsDocument,
+  type SuspensionsQuery,
+  VerificationsDocument,
+  type VerificationsQuery,
+} from '../../generated/operations.js';
 import { formatBytes, formatNumber, share } from '../format';
 import { Bar } from '../parts/bar';
 import { Moment } from '../parts/moment';
@@ -15,7 +15,7 @@ import type { Column } from '../parts/table';
 import { linkTo } from '../route';
 import { createSitePage } from './site-list';
 
-const userColumns: Column<NonNullable<SiteUsersQuery['quotas']>['edges'][number]['node']>[] = [
+const userColumns: Column<NonNullable<QuotaSharesQuery['list']>['edges'][number]['node']>[] = [
   {
     title: 'User',
     cell: ({ user }) => (
@@ -44,14 +44,13 @@ const userColumns: Column<NonNullable<SiteUsersQuery['quotas']>['edges'][number]
 
 export const UsersPage = createSitePage({
   title: 'Users',
-  document: SiteUsersDocument,
+  document: QuotaSharesDocument,
   parts: ['QUEUE', 'SUSPENSIONS'],
-  list: ({ quotas }) => quotas,
   columns: userColumns,
-  keyOf: ({ id }) => id,
+  keyOf: ({ user }) => user,
 });
 
-const suspensionColumns: Column<NonNullable<SiteSuspensionsQuery['suspensions']>['edges'][number]['node']>[] = [
+const suspensionColumns: Column<NonNullable<SuspensionsQuery['list']>['edges'][number]['node']>[] = [
   { title: 'Name', cell: ({ name }) => <bdi>{name}</bdi> },
   { title: 'Kind', cell: ({ kind }) => kind.toLowerCase() },
   { title: 'Since', cell: ({ since }) => <Moment at={since} isFull side="past" /> },
@@ -67,14 +66,13 @@ const suspensionColumns: Column<NonNullable<SiteSuspensionsQuery['suspensions']>
 
 export const SuspensionsPage = createSitePage({
   title: 'Out of service',
-  document: SiteSuspensionsDocument,
+  document: SuspensionsDocument,
   parts: ['SUSPENSIONS'],
-  list: ({ suspensions }) => suspensions,
   columns: suspensionColumns,
   keyOf: ({ kind, name }) => `${kind}:${name}`,
 });
 
-const failureColumns: Column<NonNullable<SiteFailuresQuery['verifications']>['edges'][number]['node']>[] = [
+const failureColumns: Column<NonNullable<VerificationsQuery['list']>['edges'][number]['node']>[] = [
   { title: 'File', cell: ({ file }) => <code>{file.path}</code> },
   { title: 'Class', cell: ({ errorClass }) => errorClass.toLowerCase() },
   { title: 'Error', cell: ({ error }) => <bdi>{error}</bdi> },
@@ -85,9 +83,8 @@ const failureColumns: Column<NonNullable<SiteFailuresQuery['verifications']>['ed
 
 export const FailuresPage = createSitePage({
   title: 'Tape copies that could not be verified',
-  document: SiteFailuresDocument,
+  document: VerificationsDocument,
   parts: ['QUEUE'],
-  list: ({ verifications }) => verifications,
   columns: failureColumns,
-  keyOf: ({ file }) => file.id,
+  keyOf: ({ file }) => file.path,
 });

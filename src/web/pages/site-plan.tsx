@@ -1,5 +1,5 @@
 /** Shows what the drives are doing, and the planned order of the volumes. */
-import { SitePlanDocument, type SitePlanQuery } from '../../generated/web-operations';
+import { DrivesAndQueueDocument, type DrivesAndQueueQuery } from '../../generated/operations.js';
 import { count, formatBytes } from '../format';
 import { useSiteQuery } from '../live-site';
 import { Moment } from '../parts/moment';
@@ -10,16 +10,16 @@ import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 import { PAGE } from './site-list';
 
-type Plan = NonNullable<SitePlanQuery['plan']>;
+type Plan = NonNullable<DrivesAndQueueQuery['plan']>;
 type Drive = Plan['drives'][number] & { suspension: Suspension };
-type Suspension = NonNullable<SitePlanQuery['drives']>['edges'][number]['node']['suspension'];
+type Suspension = NonNullable<DrivesAndQueueQuery['drives']>['edges'][number]['node']['suspension'];
 type Planned = Plan['queue']['edges'][number]['node'];
 
 export function PlanPage() {
   const paging = usePaging();
   const variables = { first: PAGE, after: paging.after };
   const { data, error, again } = useSiteQuery(
-    SitePlanDocument,
+    DrivesAndQueueDocument,
     variables,
     'DRIVES',
     'QUEUE',
@@ -52,7 +52,7 @@ export function PlanPage() {
   );
 }
 
-function withService(plan: Plan, drives: SitePlanQuery['drives']): Drive[] {
+function withService(plan: Plan, drives: DrivesAndQueueQuery['drives']): Drive[] {
   const known = new Map(drives?.edges.map(({ node }) => [node.name, node.suspension]));
   return plan.drives.map((drive) => ({ ...drive, suspension: known.get(drive.name) ?? null }));
 }

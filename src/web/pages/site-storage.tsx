@@ -1,19 +1,19 @@
 /** Shows volumes, restore disks and libraries. */
 import {
-  SiteDisksDocument,
-  type SiteDisksQuery,
-  SiteLibrariesDocument,
-  type SiteLibrariesQuery,
-  SiteVolumesDocument,
-  type SiteVolumesQuery,
-} from '../../generated/web-operations';
+  LibrariesInServiceDocument,
+  type LibrariesInServiceQuery,
+  RestoreDisksDocument,
+  type RestoreDisksQuery,
+  VolumesInServiceDocument,
+  type VolumesInServiceQuery,
+} from '../../generated/operations.js';
 import { formatBytes, share } from '../format';
 import { Bar } from '../parts/bar';
 import { Service } from '../parts/service';
 import type { Column } from '../parts/table';
 import { createSitePage } from './site-list';
 
-const volumeColumns: Column<NonNullable<SiteVolumesQuery['volumes']>['edges'][number]['node']>[] = [
+const volumeColumns: Column<NonNullable<VolumesInServiceQuery['list']>['edges'][number]['node']>[] = [
   { title: 'Volume', cell: ({ name }) => name },
   { title: 'Library', cell: ({ library }) => library.name },
   { title: 'Medium', cell: ({ medium }) => medium },
@@ -27,14 +27,13 @@ const volumeColumns: Column<NonNullable<SiteVolumesQuery['volumes']>['edges'][nu
 
 export const VolumesPage = createSitePage({
   title: 'Volumes',
-  document: SiteVolumesDocument,
+  document: VolumesInServiceDocument,
   parts: ['DRIVES', 'QUEUE', 'SUSPENSIONS'],
-  list: ({ volumes }) => volumes,
   columns: volumeColumns,
-  keyOf: ({ id }) => id,
+  keyOf: ({ name }) => name,
 });
 
-const diskColumns: Column<NonNullable<SiteDisksQuery['restoreDisks']>['edges'][number]['node']>[] = [
+const diskColumns: Column<NonNullable<RestoreDisksQuery['list']>['edges'][number]['node']>[] = [
   { title: 'Disk', cell: ({ mountpoint }) => <code>{mountpoint}</code> },
   {
     title: 'Usage',
@@ -59,14 +58,13 @@ const diskColumns: Column<NonNullable<SiteDisksQuery['restoreDisks']>['edges'][n
 
 export const DisksPage = createSitePage({
   title: 'Restore disks',
-  document: SiteDisksDocument,
+  document: RestoreDisksDocument,
   parts: ['DISKS', 'SUSPENSIONS'],
-  list: ({ restoreDisks }) => restoreDisks,
   columns: diskColumns,
-  keyOf: ({ id }) => id,
+  keyOf: ({ mountpoint }) => mountpoint,
 });
 
-const libraryColumns: Column<NonNullable<SiteLibrariesQuery['libraries']>['edges'][number]['node']>[] = [
+const libraryColumns: Column<NonNullable<LibrariesInServiceQuery['list']>['edges'][number]['node']>[] = [
   { title: 'Library', cell: ({ name }) => name },
   { title: 'Type', cell: ({ type }) => type?.toLowerCase().replace('_', '-') ?? 'unknown' },
   { title: 'Drives', isNumber: true, cell: ({ driveCount }) => driveCount },
@@ -85,9 +83,8 @@ const libraryColumns: Column<NonNullable<SiteLibrariesQuery['libraries']>['edges
 
 export const LibrariesPage = createSitePage({
   title: 'Libraries',
-  document: SiteLibrariesDocument,
+  document: LibrariesInServiceDocument,
   parts: ['LIBRARIES', 'SUSPENSIONS'],
-  list: ({ libraries }) => libraries,
   columns: libraryColumns,
-  keyOf: ({ id }) => id,
+  keyOf: ({ name }) => name,
 });

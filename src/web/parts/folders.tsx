@@ -1,5 +1,5 @@
 /** Shows links to the parent folders and the subfolders of the folder in the search text. */
-import { DirectoryDocument } from '../../generated/web-operations';
+import { DirectoryDocument } from '../../generated/operations.js';
 import { useViewQuery } from '../view-query';
 
 interface FoldersProps {

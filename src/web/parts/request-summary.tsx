@@ -1,7 +1,7 @@
 /** Shows the progress of a request, both in the list and in the view of a single request. */
 import type { ComponentChildren } from 'preact';
 import { formatFiles, formatMissing } from '../../core/text/requested-files.js';
-import type { RequestLineFragment } from '../../generated/web-operations';
+import type { RequestLineFragment } from '../../generated/operations.js';
 import { count, formatBytes, share } from '../format';
 import { Bar } from './bar';
 import { isOver } from './state';

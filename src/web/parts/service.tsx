@@ -8,7 +8,7 @@ import {
   SuspendDocument,
   type SuspensionKind,
   type SuspensionMode,
-} from '../../generated/web-operations';
+} from '../../generated/operations.js';
 import { useAction } from '../actions';
 import { useCaller } from '../sign-in/caller';
 import { Refused } from './problem';

@@ -1,7 +1,7 @@
 /** Names for the states of requests (such as `Queued`) and of files (such as `On tape`) in the dashboard. */
 
 import { countMissing, type RequestedFiles } from '../../core/text/requested-files.js';
-import type { RequestState, Stage } from '../../generated/web-operations';
+import type { RequestState, Stage } from '../../generated/operations.js';
 
 const requestStates: Record<RequestState, string> = {
   QUEUED: 'Queued',

@@ -4,7 +4,7 @@
  */
 import { type ComponentChildren, createContext } from 'preact';
 import { useContext, useEffect } from 'preact/hooks';
-import { CallerDocument, type CallerQuery } from '../../generated/web-operations';
+import { CallerWithQuotasDocument, type CallerWithQuotasQuery } from '../../generated/operations.js';
 import { Problem } from '../parts/problem';
 import { useViewQuery } from '../view-query';
 import { dropToken, isSignedIn } from './session';
@@ -12,12 +12,12 @@ import { SignIn } from './sign-in';
 
 export interface Caller {
   name: string;
-  authentication: CallerQuery['caller']['authentication'];
+  authentication: CallerWithQuotasQuery['caller']['authentication'];
   isReadOnly: boolean;
   isOperator: boolean;
   seesSite: boolean;
   /** The first hundred quotas that the user is allowed to use or see, ordered by name. */
-  quotas: { user: string; size: string; used: string }[];
+  quotas: { user: string; size: bigint; used: bigint }[];
 }
 
 const CallerContext = createContext<Caller | undefined>(undefined);
@@ -29,7 +29,7 @@ export function useCaller(): Caller {
 }
 
 export function CallerGate({ children }: { children: ComponentChildren }) {
-  const { data, error, isFetching, again } = useViewQuery(CallerDocument, {});
+  const { data, error, isFetching, again } = useViewQuery(CallerWithQuotasDocument, {});
   // remove an invalid token: a gateway that accepts anonymous callers ignores the token and does not return an error
   const isIgnored = data?.caller.authentication === 'OPEN' && isSignedIn();
   useEffect(() => {
@@ -45,7 +45,7 @@ export function CallerGate({ children }: { children: ComponentChildren }) {
   );
 }
 
-function toCaller({ caller, quotas }: CallerQuery): Caller {
+function toCaller({ caller, quotas }: CallerWithQuotasQuery): Caller {
   const isOperator = caller.roles.includes('OPERATOR');
   return {
     name: caller.name,
