@@ -111,7 +111,8 @@ class Visit {
       return await this.recordFailure(failure);
     }
     this.options.failures.succeeded(this.volume.volume);
-    await recordSuccess(this.ctx, this.lease);
+    // a batch that a suspension stopped might have read nothing, so it does not show that the library can be read
+    if (!batch.signal.aborted) await recordSuccess(this.ctx, this.lease);
   }
 
   private async recordFailure(thrown: unknown): Promise<void> {
