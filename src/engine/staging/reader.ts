@@ -132,7 +132,8 @@ class ReadingVisit {
       const { failure } = await this.reader.read(batch, source, report);
       const problem = failure ?? this.undelivered.outcome;
       if (problem) await this.pause(problem);
-      else await closeCircuit(this.ctx, { of: 'reads', id: this.staging.id });
+      // a batch that a suspension stopped might have read nothing, so it does not show that the library can be read
+      else if (!batch.signal.aborted) await closeCircuit(this.ctx, { of: 'reads', id: this.staging.id });
     } catch (error) {
       this.reader.giveUp(batch, error, report);
       batch.end();
