@@ -142,6 +142,7 @@ test('a transient failure suspends nothing', async () => {
 });
 
 test('a suspended library that is resumed is called at once, and its pauses begin anew', async () => {
+  clock.freeze(); // time stands still, so that no pause ends early
   const stop = refuse('PERMANENT', 'unknown site');
   const id = await request('a');
   await waitForSuspended(1, 'unknown site');
@@ -156,6 +157,7 @@ test('a suspended library that is resumed is called at once, and its pauses begi
 });
 
 test('a suspended library whose settings change is called at once, unless an operator has suspended it', async () => {
+  clock.freeze(); // time stands still, so that no pause ends early
   const stop = refuse('POLICY', 'who are you?');
   const id = await request('a');
   await waitForSuspended(1, 'who are you?');
