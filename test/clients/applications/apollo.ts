@@ -11,7 +11,11 @@ const client = new ApolloClient({
   link: new HttpLink({ uri: url, headers }),
   cache: new InMemoryCache({
     // lists with different arguments are different lists
-    typePolicies: { Query: { fields: { requests: relayStylePagination(['quota', 'states', 'match', 'orderBy']) } } },
+    typePolicies: {
+      Query: {
+        fields: { requests: relayStylePagination(['quota', 'states', 'match', 'since', 'until', 'orderBy']) },
+      },
+    },
   }),
 });
 
@@ -35,8 +39,9 @@ const SiteQuery = graphql(`
 async function readSite(): Promise<void> {
   const { data, error } = await client.query({ query: SiteQuery, variables: { user: 'alice' }, errorPolicy: 'all' });
   console.log(`caller: ${data?.caller.name}, quota: ${data?.quota?.size}, tokens: ${data?.tokens}`);
-  if (!CombinedGraphQLErrors.is(error)) throw error ?? new Error('no error');
-  for (const { path, extensions } of error.errors) console.log(`error at ${path?.join('.')}: ${extensions?.code}`);
+  if (error && !CombinedGraphQLErrors.is(error)) throw error;
+  for (const { path, extensions } of error?.errors ?? [])
+    console.log(`error at ${path?.join('.')}: ${extensions?.code}`);
 }
 
 const RequestsQuery = graphql(`
