@@ -142,7 +142,10 @@ test.each([
   ['distinct connections', 'distinct', '/2025/sst_202501'],
   ['a single connection', 'single', '/2025/sst_202502'],
 ])('graphql-sse follows a request and its files over %s', async (_case, mode, pattern) => {
-  const lines = await run('dist/graphql-sse.js', { args: [pattern, mode], until: /^QUEUED: [\s\S]*now ONTAPE/m });
+  const lines = await run('dist/graphql-sse.js', {
+    args: [pattern, mode],
+    until: /^(?=[\s\S]*QUEUED: )(?=[\s\S]*now ONTAPE)/,
+  });
   const file = `/demo/ocean${pattern}.nc`;
   expect(lines).toEqual(expect.arrayContaining([`${file}: ONTAPE RESTORING`, `${file}: RESTORING RESTORED`]));
   expect(lines).toContain('COMPLETED: 1 of 1 files on disk');

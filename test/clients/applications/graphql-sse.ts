@@ -71,7 +71,7 @@ async function showChanges(id: number): Promise<void> {
   for await (const { path, from, to } of subscribe<Change>(CHANGES, { id })) {
     console.log(`${path}: ${from ?? 'now'} ${to}`);
     waiting.add(path);
-    if (to === 'RESTORED') waiting.delete(path);
+    if (to === 'RESTORED' || to === 'ONDISK') waiting.delete(path);
     if (waiting.size === 0) return;
   }
 }
