@@ -8,7 +8,7 @@ import RelayPlugin, { resolveNodes } from '@pothos/plugin-relay';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { parseZonedTime } from '../../src/core/time.js';
-import { isListed } from '../../src/domain/catalogue/tape-files.js';
+import { readAllowed } from '../../src/domain/access/paths.js';
 import type { Context } from '../../src/domain/context.js';
 import { allow, type Operation } from '../../src/domain/policy.js';
 import type PrismaTypes from '../../src/generated/pothos-prisma-types.js';
@@ -90,7 +90,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
         if (ids.length > MAX_PAGE_SIZE) {
           throw new InvalidInputError('ids', `must contain at most ${MAX_PAGE_SIZE} ids, not ${ids.length}`);
         }
-        const visible = await Promise.all(ids.map((id) => maySee(ctx, 'ids', id)));
+        const visible = await findVisible(ctx, 'ids', ids);
         // the loader that Pothos passes to this function would load all ids of the query, also those of hidden objects
         const loaded = await resolveNodes(
           builder,
@@ -105,7 +105,10 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     nodeQueryOptions: {
       description: 'Returns the object with the given global ID, or null if the object does not exist.',
       args: { id: { description: "The object's global ID." } },
-      resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, 'id', id)) ? load(id) : null),
+      resolve: async (_root, { id }, ctx, _info, load) => {
+        const [isVisible] = await findVisible(ctx, 'id', [id]);
+        return isVisible ? load(id) : null;
+      },
     },
   },
   complexity: {
@@ -166,7 +169,7 @@ interface NodeId {
 }
 
 /**
- * Parses the global id of a node. For a malformed id, returns an empty type name, which `maySee` later rejects. Never
+ * Parses the global id of a node. For a malformed id, returns an empty type name, which `findVisible` later rejects. Never
  * throws, because an error while Pothos computes the query cost would fail the whole query.
  */
 function readGlobalId(globalId: string): NodeId {
@@ -175,10 +178,18 @@ function readGlobalId(globalId: string): NodeId {
 }
 
 /**
- * Returns whether the caller may see a node. A file that is hidden by path rules counts as missing.
- * @throws InvalidInputError if the id is not valid; ForbiddenError
+ * Returns for each node whether the caller may see it. A file that is hidden by path rules counts as missing.
+ * @throws InvalidInputError if an id is not valid; ForbiddenError
  */
-async function maySee(ctx: Context, argument: 'id' | 'ids', { typename, id }: NodeId): Promise<boolean> {
+async function findVisible(ctx: Context, argument: 'id' | 'ids', nodes: readonly NodeId[]): Promise<boolean[]> {
+  const checked = nodes.map((node) => checkNode(ctx, argument, node));
+  const fileIds = checked.flatMap((node) => (node?.fileId === undefined ? [] : node.fileId));
+  const listed = fileIds.length > 0 ? await readAllowed(ctx, 'LIST', fileIds) : undefined;
+  return checked.map((node) => node !== undefined && (node.fileId === undefined || listed?.get(node.fileId) === true));
+}
+
+/** Returns the file that a node shows, if there is one. Returns undefined if no node can have the id. */
+function checkNode(ctx: Context, argument: 'id' | 'ids', { typename, id }: NodeId): { fileId?: bigint } | undefined {
   const type = Object.hasOwn(nodeTypes, typename) ? nodeTypes[typename] : undefined;
   if (type === undefined) {
     const types = Object.keys(nodeTypes)
@@ -188,7 +199,8 @@ async function maySee(ctx: Context, argument: 'id' | 'ids', { typename, id }: No
     throw new InvalidInputError(argument, `must be the global id of a ${types}, not ${quote(text)}`);
   }
   allow(ctx, type.operation);
-  return type.isId(id) && (type.fileOf === undefined || (await isListed(ctx, type.fileOf(id))));
+  if (!type.isId(id)) return undefined;
+  return type.fileOf ? { fileId: type.fileOf(id) } : {};
 }
 
 builder.scalarType('BigInt', {

@@ -208,6 +208,13 @@ interface InnerList {
   where?: Sql;
   join?: Sql;
   isSeen?: Sql;
+  /**
+   * A condition on the rows `c`, which selects the rows that the caller may see. PostgreSQL checks the condition after
+   * it has sorted the rows, because the condition is slow, and most pages need only the first rows.
+   */
+  isAllowed?: Sql | undefined;
+  /** Whether a page may read many rows that are not on the page. */
+  isLong?: boolean;
 }
 
 export interface PageWish {
@@ -235,17 +242,28 @@ interface FlatItem<Id> {
 /** Reads a page of the inner list of each parent, with one statement. Omits parents with empty pages. */
 export async function readInnerPages<Row, Id extends number | bigint = number>(
   ctx: Context,
-  { table, parent, key, columns, where = sql`true`, join = empty, isSeen = sql`true` }: InnerList,
+  {
+    table,
+    parent,
+    key,
+    columns,
+    where = sql`true`,
+    join = empty,
+    isSeen = sql`true`,
+    isAllowed,
+    isLong = false,
+  }: InnerList,
   parentIds: readonly Id[],
   wish: PageWish,
 ): Promise<Map<Id, PageItem<Row>[]>> {
-  const rows = await ctx.db.rows<FlatItem<Id>>(
-    preparedPage(sql`SELECT p.id AS "#parent", c.${raw(key)} AS "#key", ${isSeen} AS "#seen", ${columns}
-      FROM ${parentsOf(parentIds)} CROSS JOIN LATERAL (
-        SELECT c.* FROM ${raw(table)} c WHERE ${whereOnPage({ parent, key }, wish)} AND ${where}
-        ORDER BY c.${raw(key)} ${raw(wish.descending ? 'DESC' : 'ASC')} ${pageLimit(wish.limit)}
-      ) c ${join}`),
-  );
+  const order = sql`ORDER BY c.${raw(key)} ${raw(wish.descending ? 'DESC' : 'ASC')}`;
+  const all = sql`SELECT c.* FROM ${raw(table)} c WHERE ${whereOnPage({ parent, key }, wish)} AND ${where} ${order}`;
+  const allowed = isAllowed ? sql`SELECT c.* FROM (${all} OFFSET 0) c WHERE ${isAllowed} ${order}` : all;
+  const statement = sql`SELECT p.id AS "#parent", c.${raw(key)} AS "#key", ${isSeen} AS "#seen", ${columns}
+      FROM ${parentsOf(parentIds)} CROSS JOIN LATERAL (${allowed} ${pageLimit(wish.limit)}) c ${join}`;
+  const rows = isLong
+    ? await askAtLength<FlatItem<Id>>(ctx, statement, ctx.reader)
+    : await ctx.db.rows<FlatItem<Id>>(preparedPage(statement));
   rows.sort((a, b) => Number(wish.descending ? b['#key'] - a['#key'] : a['#key'] - b['#key']));
   const pages = new Map<Id, PageItem<Row>[]>();
   for (const row of rows) {
@@ -275,15 +293,20 @@ function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): S
   return allOf(conditions);
 }
 
-/** Counts the rows of the inner list of each parent, with one statement. Omits parents with empty lists. */
+/**
+ * Counts the rows of the inner list of each parent, with one statement. Omits parents with empty lists. The list limiter
+ * limits how many counts a caller runs at the same time, because a list can contain millions of rows.
+ */
 export async function countInnerRows<Id extends number | bigint>(
   ctx: Context,
   { rows, parent }: { rows: Sql; parent: Sql },
   parentIds: readonly Id[],
 ): Promise<Map<Id, number>> {
   const type = raw(typeof parentIds[0] === 'bigint' ? 'bigint' : 'int');
-  const counts = await ctx.db.rows<{ id: Id; count: number }>(
+  const counts = await askAtLength<{ id: Id; count: number }>(
+    ctx,
     sql`SELECT ${parent} AS id, count(*)::int FROM ${rows} AND ${parent} = ANY(${parentIds}::${type}[]) GROUP BY 1`,
+    ctx.reader,
   );
   return new Map(counts.map(({ id, count }) => [id, count]));
 }

@@ -328,7 +328,7 @@ test('the command line loads a command only when it is named, and a command load
 const unchecked = new Set(
   `cancelStageRequestFiles checkPattern commonFileFields countAtPrimaryPath countUnresolved countReleased
   countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
-  getRequestWithPaths isListed keyOf listDirectory parseRequestId readAllowed readUnresolved readStageRequest
+  getRequestWithPaths keyOf listDirectory parseRequestId readAllowed readUnresolved readStageRequest
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readExamined readMeasurements
   readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
   readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest siteParts streamRequestPaths withSlot describeUnchecked waitingReasons

@@ -11,7 +11,7 @@ import { Prisma, type TapeFile } from '../../generated/prisma/client.js';
 import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
 import { isOffered, isWithdrawn, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
-import { checkPath, checkPattern, checkText } from '../input.js';
+import { checkBytes, checkPath, checkPattern, checkText } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
 import { holdsText, isByRareWord, isScan } from '../match.js';
@@ -102,8 +102,8 @@ function filterOf({ match, stages, withdrawn, volume, directory, minSize, maxSiz
     conditions.push(sql`f.volume_id = (SELECT v.id FROM volume v WHERE v.name = ${name})`);
   }
   if (directory) conditions.push(isInDirectory(directory));
-  if (minSize != null) conditions.push(sql`f.size >= ${minSize}`);
-  if (maxSize != null) conditions.push(sql`f.size <= ${maxSize}`);
+  if (minSize != null) conditions.push(sql`f.size >= ${checkBytes('minSize', minSize)}`);
+  if (maxSize != null) conditions.push(sql`f.size <= ${checkBytes('maxSize', maxSize)}`);
   return allOf(conditions);
 }
 
@@ -140,14 +140,6 @@ export async function getFile(ctx: Context, path: string): Promise<TapeFile | nu
     ),
   );
   return rows[0] ?? null;
-}
-
-export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
-  if (!isRuled(ctx.caller)) return true;
-  const { rowCount } = await ctx.db.pool.query(
-    sql`SELECT FROM tape_file f WHERE f.id = ${id} AND ${mayPath(ctx, 'LIST')}`,
-  );
-  return rowCount !== 0;
 }
 
 export interface KnownFile {

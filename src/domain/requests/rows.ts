@@ -322,7 +322,9 @@ export async function readRequestFiles(
   const isMatch = sql`EXISTS (SELECT FROM tape_file f
     WHERE f.id = c.file_id AND strpos(f.path, ${page.match ?? ''}) > 0 AND ${mayPathOfRequest(ctx)})`;
   const where = page.match === undefined ? sql`true` : isMatch;
-  const files = { ...list, table: 'request_file', columns, where, join, isSeen: sql`f.id IS NOT NULL` } as const;
+  const isLong = page.match !== undefined;
+  const isSeen = sql`f.id IS NOT NULL`;
+  const files = { ...list, table: 'request_file', columns, where, join, isSeen, isLong } as const;
   const pages = await readInnerPages<RequestFileWithFile>(ctx, files, requestIds, page);
   for (const { row } of [...pages.values()].flat()) if (row) row.file = takeFile(row);
   return pages;
@@ -415,10 +417,11 @@ const ofFile = (ctx: Context) =>
     parent: 'file_id',
     key: 'request_id',
     columns: requestColumns,
+    // the page must not contain keys of hidden requests, because its cursors would reveal and count these requests
     where: sql`NOT c.is_ended AND c.state <> 'RELEASED' AND EXISTS (
-      SELECT FROM request r WHERE r.id = c.request_id AND ${isLive})`,
+      SELECT FROM request r JOIN quota q ON q.id = r.quota_id
+      WHERE r.id = c.request_id AND ${isLive} AND ${isVisibleQuota(ctx)})`,
     join: sql`JOIN request r ON r.id = c.request_id JOIN quota q ON q.id = r.quota_id`,
-    isSeen: isVisibleQuota(ctx),
   }) as const;
 
 export const countRequestsWithFiles = (ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, number>> =>
