@@ -15,7 +15,7 @@ import { createDirectoryLibrary } from '../../src/tape/directory/index.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { applications, compileApplications, installApplications } from '../support/applications.js';
 import { useBrowser } from '../support/chromium.js';
-import { cleanUp, startProcess } from '../support/process.js';
+import { cleanUp, type Running, startProcess } from '../support/process.js';
 import { type Relay, startRelay } from '../support/relay.js';
 import { resume, suspend } from '../support/suspend.js';
 import { createGate } from '../support/wait.js';
@@ -49,6 +49,19 @@ afterAll(async () => {
 });
 beforeEach(({ skip }) => skip(missing !== undefined, missing));
 
+/** Starts an application. */
+function start(file: string, { args = [] as string[], url = app.url } = {}): Running {
+  const env = { TAPEGATE_URL: url, TAPEGATE_TOKEN: token };
+  return startProcess(process.execPath, [path.join(applications, file), ...args], { env });
+}
+
+/** Returns the lines of the standard output, at the end of an application. */
+async function linesOf(running: Running): Promise<string[]> {
+  const { code, stdout, stderr } = await running.ended;
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' }); // the libraries print warnings to the standard error
+  return stdout.trimEnd().split('\n');
+}
+
 /**
  * Runs an application to its end.
  * @param options.until output after which the library continues
@@ -56,16 +69,13 @@ beforeEach(({ skip }) => skip(missing !== undefined, missing));
  */
 async function run(file: string, { args = [] as string[], until = undefined as RegExp | undefined } = {}) {
   if (until) await suspend(app, { kind: 'LIBRARY', name: 'directory', mode: 'DRAINING' });
-  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: token };
-  const running = startProcess(process.execPath, [path.join(applications, file), ...args], { env });
+  const running = start(file, { args });
   try {
     if (until) await running.waitForOutput(until);
   } finally {
     if (until) await resume(app, 'LIBRARY', 'directory');
   }
-  const { code, stdout, stderr } = await running.ended;
-  expect({ code, stderr }).toEqual({ code: 0, stderr: '' }); // the libraries print warnings to the standard error
-  return stdout.trimEnd().split('\n');
+  return await linesOf(running);
 }
 
 test('Apollo Client shows the fields that the user may read, adds up pages, and reads errors in a payload', async () => {
@@ -152,13 +162,31 @@ test.each([
   expect(lines.at(-1)).toBe('finished');
 });
 
+test('graphql-sse continues after the last event if a stream breaks', async () => {
+  const shown = createGate();
+  const watch = relay.watch({
+    breaksAfter: shown.opened,
+    onFirstMessage: () => void resume(app, 'LIBRARY', 'directory'),
+  });
+  await suspend(app, { kind: 'LIBRARY', name: 'directory', mode: 'DRAINING' });
+  const running = start('dist/graphql-sse.js', { args: ['/2025/sst_202504'], url: relay.url });
+  await running.waitForOutput(/^QUEUED: [\s\S]*now ONTAPE/m);
+  shown.open();
+  const lines = await linesOf(running);
+  const [, last] = /"eventId":"(\d+)"/.exec(watch.first) ?? [];
+  expect(watch.asked).toContainEqual(expect.stringContaining(`"after":"${last}"`));
+  expect(lines.filter((line) => line.includes('.nc: '))).toEqual(
+    ['now ONTAPE', 'ONTAPE RESTORING', 'RESTORING RESTORED'].map((to) => `/demo/ocean/2025/sst_202504.nc: ${to}`),
+  );
+  expect(lines).toContain('COMPLETED: 1 of 1 files on disk');
+});
+
 test('EventSource in a browser shows each event once until the request has finished, although the stream breaks', async () => {
   relay.page = readFileSync(path.join(applications, 'event-source.html'), 'utf8');
   await suspend(app, { kind: 'LIBRARY', name: 'directory', mode: 'DRAINING' });
   const shown = createGate();
   const watch = relay.watch({
-    breaks: true,
-    isShown: shown.opened,
+    breaksAfter: shown.opened,
     onFirstMessage: () => void resume(app, 'LIBRARY', 'directory'),
   });
   const { page, faults } = await openWindow(`${relay.url}/page`, {

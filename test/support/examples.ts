@@ -5,7 +5,7 @@ import { expect } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 
 /** Languages of fences with runnable examples, and of fences with answers. A fence in another language is an error. */
-const EXAMPLES = ['sh', 'graphql', 'ts', 'python', 'html', 'js'] as const;
+const EXAMPLES = ['sh', 'graphql'] as const;
 const ANSWERS = ['json', 'text'] as const;
 
 export interface Fence<Language> {
@@ -15,10 +15,7 @@ export interface Fence<Language> {
   text: string;
 }
 
-export interface Answer extends Fence<(typeof ANSWERS)[number]> {
-  /** Whether the example runs until it is interrupted. */
-  isEndless: boolean;
-}
+type Answer = Fence<(typeof ANSWERS)[number]>;
 
 export interface Example extends Fence<(typeof EXAMPLES)[number]> {
   name: string;
@@ -38,7 +35,7 @@ export function readExamples(document: string): Example[] {
     if (isOneOf(EXAMPLES, fence)) examples.push({ ...fence, name: `${place} ${fence.language}: ${title(fence.text)}` });
     else if (!isOneOf(ANSWERS, fence)) throw new Error(`${place}: no example has the language ${fence.language}`);
     else if (!last || last.answer) throw new Error(`${place} answers no example`);
-    else last.answer = { ...fence, text: fence.text.replace(/^\^C$/m, ''), isEndless: /^\^C$/m.test(fence.text) };
+    else last.answer = fence;
   }
   return examples;
 }
@@ -81,22 +78,13 @@ function mask(text: string): string {
     .replace(/^:\n\n/gm, '');
 }
 
-/** Returns whether an example has printed the whole answer. */
-export function isAnswered(answer: Answer, output: string): boolean {
-  return explainDifference(answer, output) === undefined;
-}
-
 /** Compares an output with the answer. In the answer, JSON may span several lines, and `…` stands for any lines. */
 export function expectAnswer(answer: Answer, output: string): void {
-  const difference = explainDifference(answer, output);
-  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // one field a line makes differences readable
-  if (difference) expect(byField(difference.actual), `line ${answer.line}`).toBe(byField(difference.shown));
-}
-
-function explainDifference(answer: Answer, output: string): { shown: string; actual: string } | undefined {
   const normal = (text: string) => mask(answer.language === 'json' ? text.replace(/\n\s*/g, '') : text).trim();
   const [shown, actual] = [normal(answer.text), normal(output)];
-  return fits(shown.split(/^…$/m), actual) ? undefined : { shown, actual };
+  if (fits(shown.split(/^…$/m), actual)) return;
+  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // one field a line makes differences readable
+  expect(byField(actual), `line ${answer.line}`).toBe(byField(shown));
 }
 
 /** Returns whether the lines consist of the parts in order, with any text between two parts. */

@@ -10,7 +10,7 @@ import { closeServer, listen } from './ports.js';
 export interface Relay {
   /** `http://127.0.0.1:port` */
   url: string;
-  /** Sets the options of the next event streams. */
+  /** Sets the options of the next subscriptions. */
   watch(options: WatchOptions): Watch;
   /** HTML of the page at `/page`. */
   page: string;
@@ -18,20 +18,18 @@ export interface Relay {
 }
 
 export interface WatchOptions {
-  /** Whether the first stream breaks after its first message. */
-  breaks: boolean;
   /**
-   * Resolves when the page has shown the first message. The stream breaks only afterwards, because browsers may drop
-   * unread messages.
+   * If set, the first stream breaks after its first message and after this promise. The promise resolves when the client
+   * has shown the message, because clients may drop unread messages.
    */
-  isShown?: Promise<void> | undefined;
+  breaksAfter?: Promise<void>;
   onFirstMessage: () => void;
 }
 
 export interface Watch {
-  /** URL and body of each request for an event stream. */
+  /** URL and body of each subscription. */
   asked: string[];
-  /** The header `Last-Event-ID` of each request for an event stream. */
+  /** The header `Last-Event-ID` of each subscription. */
   lastEventIds: (string | undefined)[];
   /** Text of the first event stream. */
   first: string;
@@ -77,10 +75,11 @@ async function forward({ req, body, res }: Exchange, target: string, stream: Str
   answer.on('error', () => res.destroy());
   res.writeHead(answer.statusCode ?? 502, answer.headers);
   const isStream = answer.headers['content-type']?.startsWith('text/event-stream');
-  if (!isStream || !stream) return void answer.pipe(res);
+  const asked = `${req.url} ${body}`;
+  if (!isStream || !stream || !asked.includes('subscription')) return void answer.pipe(res);
   res.flushHeaders();
   stream.watch.lastEventIds.push(req.headers['last-event-id']?.toString());
-  const isFirst = stream.watch.asked.push(`${req.url} ${body}`) === 1;
+  const isFirst = stream.watch.asked.push(asked) === 1;
   answer.on('data', (bytes: Buffer) => {
     const hasFirst = isFirst && addToFirst(stream.watch, bytes);
     res.write(bytes, () => {
@@ -97,8 +96,8 @@ function addToFirst(watch: Watch, bytes: Buffer): boolean {
   return !hadMessage && watch.first.includes('event: next');
 }
 
-async function breakOff(res: ServerResponse, { breaks, isShown, onFirstMessage }: Stream): Promise<void> {
-  await isShown;
-  if (breaks) res.destroy();
+async function breakOff(res: ServerResponse, { breaksAfter, onFirstMessage }: Stream): Promise<void> {
+  await breaksAfter;
+  if (breaksAfter) res.destroy();
   onFirstMessage();
 }

@@ -2,28 +2,24 @@
 import { schema } from '../../../graphql/schema/schema.js';
 
 type ObjectType = ReturnType<typeof schema.getQueryType>;
-type Field = ReturnType<NonNullable<ObjectType>['getFields']>[string];
 
-const PAGE = ['before', 'after', 'first', 'last'];
+/** Topics of operations, with the same names as the groups of commands. The first topic that matches a name contains it. */
+const TOPICS: [topic: string, names: RegExp][] = [
+  ['Requests', /request|priority|releaseFiles|stageChanges/i],
+  ['Catalogue', /tapeFile|Files$|directory|verif/i],
+  ['Quotas and access', /quota|member|token|webhook|pathRule|caller|user/i],
+  ['Tape system', /drive|volume|librar|disk|suspen|^resume$|^plan$/i],
+  ['Operations', /./],
+];
 
-function firstSentence(description: string | null | undefined): string {
-  const [sentence = ''] = /^[\s\S]*?\.(?=\s|$)|^[\s\S]*$/.exec(description ?? '') ?? [];
-  return sentence.replace(/\s+/g, ' ').trim();
-}
+const topicOf = (name: string) => TOPICS.findIndex(([, names]) => names.test(name));
 
-function formatField({ name, args, description }: Field): string {
-  const names = args.map((arg) => arg.name);
-  const isConnection = PAGE.every((name) => names.includes(name));
-  const own = names.filter((name) => !isConnection || !PAGE.includes(name));
-  const given = own.length > 0 || isConnection ? `(${[...own, ...(isConnection ? ['…'] : [])].join(', ')})` : '';
-  return `- \`${name}${given}\`: ${firstSentence(description)}`;
-}
-
+/** Lists the names of a type's fields, with one line for each topic. */
 function formatType(type: ObjectType): string {
-  const fields = Object.values(type?.getFields() ?? {});
-  return fields
-    .sort((a, b) => (a.name < b.name ? -1 : 1))
-    .map(formatField)
+  const names = Object.keys(type?.getFields() ?? {}).sort();
+  return TOPICS.map(([topic], index) => [topic, names.filter((name) => topicOf(name) === index)] as const)
+    .filter(([, found]) => found.length > 0)
+    .map(([topic, found]) => `- ${topic}: ${found.map((name) => `\`${name}\``).join(', ')}`)
     .join('\n');
 }
 
