@@ -130,14 +130,11 @@ function makeVariables(document: DocumentNode): Variables {
   );
 }
 
-/** Returns the operations of the command line, the dashboard and the TypeScript client. */
+/** Returns the operations of the commands, the dashboard and the TypeScript client. */
 function readOperations(): [name: string, document: DocumentNode][] {
-  return ['src/cli/operations', 'src/web/operations', 'clients/typescript/operations'].flatMap((directory) => {
-    const files = readdirSync(path.join(packageRoot, directory)).filter((file) => file.endsWith('.graphql'));
-    const texts = files.map((file) => readFileSync(path.join(packageRoot, directory, file), 'utf8'));
-    const operations = Object.entries(separateOperations(parse(texts.join('\n'))));
-    return operations.map(([name, document]): [string, DocumentNode] => [`${directory}: ${name}`, document]);
-  });
+  const directory = path.join(packageRoot, 'clients/typescript/operations');
+  const texts = readdirSync(directory).map((file) => readFileSync(path.join(directory, file), 'utf8'));
+  return Object.entries(separateOperations(parse(texts.join('\n'))));
 }
 
 const OTHERS = [
