@@ -1,4 +1,7 @@
-/** Related lists, filters and orders of GraphQL, objects by global id, and the progress of several requests. */
+/**
+ * Related lists, filters and orders of GraphQL, objects by global id, and the progress of several requests. One file,
+ * because all tests check the same thing, that a caller sees only what the path rules and quotas allow, on one archive.
+ */
 import { afterEach, describe, expect, test } from 'vitest';
 import { setMember } from '../../src/domain/access/members.js';
 import { removePathRule, setPathRule } from '../../src/domain/access/path-rules.js';

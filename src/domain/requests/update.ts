@@ -33,7 +33,7 @@ import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './row
 /** New values for a request. A null limit removes the current limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** User who is expected to own the request's quota. If the quota belongs to another user, the update fails. */
+  /** Expected owner of the request's quota. If the quota belongs to another user, the update fails. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
