@@ -23,7 +23,7 @@ const rounds = Number(process.env.ROUNDS ?? 9);
 const only = process.env.ONLY;
 
 const REQUEST = `query ($id: Int!) { request(requestId: $id) {
-  requestId label state pattern requestDate retention filesTotal filesOnDisk bytesTotal quota { user size }
+  requestId label state pattern createdAt retention filesTotal filesOnDisk bytesTotal quota { user size }
   files(first: ${FILES}) { edges { node { state size file { path size stage } } } }
 } }`;
 const TAPE_FILES = `query ($after: String!) { tapeFiles(first: ${PAGE}, after: $after) {

@@ -101,7 +101,7 @@ const PLAIN_SCHEMA = `
   type Query { ok: Boolean }
   type RequestProgress {
     state: String! filesTotal: Int! filesOnDisk: Int! filesFailed: Int! bytesTotal: String! bytesOnDisk: String!
-    eta: End at: String! eventId: String!
+    end: End at: String! eventId: String!
   }
   type End { planned: String! }
   type Subscription { requestProgress(requestId: Int!): RequestProgress! }`;

@@ -39,7 +39,7 @@ const REST_MS = 15_000;
 const RESIDENT_FROM = 5000;
 
 const DOCUMENT =
-  'subscription ($id: Int!) { requestProgress(requestId: $id) { state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta { planned } at eventId } }';
+  'subscription ($id: Int!) { requestProgress(requestId: $id) { state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk end { planned } at eventId } }';
 
 interface Side {
   server: Part;

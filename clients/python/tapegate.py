@@ -97,7 +97,7 @@ LOG_SECONDS, PATIENCE_SECONDS = 2, 120
 #: Characters that move the cursor of a terminal, begin a line, or change the direction of text.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
-REQUEST = """requestId label pattern state priority requestDate retention notifyOnFirstFile notifyOnLastFile maxFiles maxBytes filesTotal filesOnDisk
+REQUEST = """requestId label pattern state priority createdAt retention notifyOnFirstFile notifyOnLastFile maxFiles maxBytes filesTotal filesOnDisk
   filesAtPrimaryPath filesFailed filesUnknown filesRefused filesOverLimit filesReleased bytesTotal bytesOnDisk restoredBelow
   quota { user suspension { mode reason } }"""
 
@@ -273,15 +273,15 @@ class Tapegate:
         """Estimates a request, without creating it. Takes the arguments of `create_request`."""
         chosen = _with_text_sizes(_given({"quota": quota, "files": files, "pattern": pattern, **options}))
         document = """query ($input: CreateRequestInput!) { estimateRequest(input: $input) { estimate {
-          files bytes filesOnDisk bytesOnDisk filesAtPrimaryPath filesAlsoRequested bytesAlsoRequested filesToRecall bytesToRecall filesOnTheirWay
-          filesWithoutPlace filesUnknown unknownPaths volumes volumesSuspended mounts user quotaSize quotaUsed quotaUsedAfter isEnough hasRoom
-          endUnknown end { earliest planned latest } price { amount currency } prices { library files bytes amount currency note } } %s } }""" % ERRORS
+          fileCount bytes filesOnDisk bytesOnDisk filesAtPrimaryPath filesAlsoRequested bytesAlsoRequested filesToRecall bytesToRecall filesOnTheirWay
+          filesWithoutPlace filesUnknown unknownPaths volumeCount volumesSuspended mountCount user quotaSize quotaUsed quotaUsedAfter fitsQuota hasRoom
+          endUnknown end { earliest planned latest } price { amount currency } prices { libraryName fileCount bytes amount currency note } } %s } }""" % ERRORS
         return _accepted(self._ask("estimateRequest", document, input=chosen))["estimate"]
 
     def request(self, request_id: int) -> Optional[dict[str, Any]]:
         """Returns a request, or None if it does not exist or the caller is not allowed to see it."""
         return self._ask("request", """query ($id: Int!) { request(requestId: $id) { %s waiting { at queuePosition endUnknown
-          end { earliest planned latest } parts(first: 100) { edges { node { volume reason explanation files } } } } } }""" % REQUEST, id=request_id)
+          end { earliest planned latest } parts(first: 100) { edges { node { volumeName reason explanation fileCount } } } } } }""" % REQUEST, id=request_id)
 
     def requests(self, quota: Optional[str] = None, states: Optional[Iterable[str]] = None, match: Optional[str] = None) -> Iterator[dict[str, Any]]:
         """Yields the requests that the caller may see, oldest first. By default, yields only requests that have not expired or been cancelled.
@@ -289,7 +289,7 @@ class Tapegate:
         match: part of the label, of the pattern, or of a file's path.
         """
         document = """query ($quota: String, $states: [RequestState!], $match: String, $after: String) {
-          page: requests(quota: $quota, states: $states, match: $match, first: 100, after: $after) {
+          page: requests(quota: $quota, states: $states, match: $match, orderBy: {field: CREATED_AT, direction: ASC}, first: 100, after: $after) {
             pageInfo { hasNextPage endCursor } edges { node { %s } } } }""" % REQUEST
         return self._pages("page", document, quota=quota, states=states, match=match)
 
@@ -319,9 +319,9 @@ class Tapegate:
         """Yields the files of a request, each with state, error, errorClass and file { path size restoredPath }."""
         document = """query ($id: Int!, $states: [RequestFileState!], $after: String) { request(requestId: $id) {
           files(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
-            edges { node { state size error errorClass lastError lastErrorClass nextTry attempts recallState
+            edges { node { state size error errorClass lastError lastErrorClass nextTryAt attempts recallState
               file { path size stage restoredPath isAtPrimaryPath checksum adler32 volume { name suspension { mode reason } }
-                disk { mountpoint suspension { nextTry reason } } } } } } } }"""
+                disk { mountpoint suspension { nextTryAt reason } } } } } } } }"""
         return self._pages("request", document, lambda found: _existing(request_id, found)["files"], id=request_id, states=states)
 
     def failed_files(self, request_id: int) -> Iterator[dict[str, str]]:
@@ -381,7 +381,7 @@ class Tapegate:
         Raises Refused and UnexpectedResponse, because another attempt would fail as well.
         """
         document = """subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) {
-          eventId requestId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk bytesPerSecond eta { earliest planned latest } at } }"""
+          eventId requestId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk bytesPerSecond end { earliest planned latest } at } }"""
         after, tries, since = None, 0, 0.0
         while True:
             try:
@@ -606,7 +606,7 @@ def _path_on_disk(file):
 
 def _why_lost(disk):
     suspension = disk and disk["suspension"]
-    if suspension and suspension["nextTry"]:
+    if suspension and suspension["nextTryAt"]:
         return "on %s, which is failing: %s" % (disk["mountpoint"], suspension["reason"])
     return "no longer on disk"
 
@@ -1030,26 +1030,26 @@ def _estimate(tapes, given, estimate):
         _print(given, estimate, "")
     else:
         _print_estimate(tapes, estimate)
-    if not estimate["isEnough"]:
+    if not estimate["fitsQuota"]:
         raise Refused(_full_quota(estimate))
-    if given.pattern and estimate["files"] == 0:
+    if given.pattern and estimate["fileCount"] == 0:
         raise Incomplete(_no_match(given.pattern))
-    if estimate["filesUnknown"] or estimate["files"] == 0:
+    if estimate["filesUnknown"] or estimate["fileCount"] == 0:
         raise Incomplete("%s not in the catalogue" % _plural(estimate["filesUnknown"], "path is", "paths are"))
 
 
 def _print_estimate(tapes, estimate):
     count = estimate["filesUnknown"]
     unknown = tapes._unknown("%s not in the catalogue" % _plural(count, "path"), estimate["unknownPaths"], count) if count else []
-    prices = ["%s %s at %s for %s, %s%s" % (each["amount"], each["currency"], each["library"], _plural(each["files"], "file"), _size(each["bytes"]),
+    prices = ["%s %s at %s for %s, %s%s" % (each["amount"], each["currency"], each["libraryName"], _plural(each["fileCount"], "file"), _size(each["bytes"]),
                                             ": %s" % each["note"] if each["note"] else "") for each in estimate["prices"]]
     if len(prices) > 1:
         prices.append("%(amount)s %(currency)s in total" % estimate["price"] if estimate["price"] else "in several currencies")
     for is_shown, name, fact in [
-        (True, "files", "%d, %s" % (estimate["files"], _size(estimate["bytes"]))),
+        (True, "files", "%d, %s" % (estimate["fileCount"], _size(estimate["bytes"]))),
         (True, "on disk", "%d, %s%s" % (estimate["filesOnDisk"], _size(estimate["bytesOnDisk"]), _at_primary_path(estimate))),
-        (True, "from tape", "%d, %s, on %s; %s" % (estimate["filesToRecall"], _size(estimate["bytesToRecall"]), _plural(estimate["volumes"], "volume"),
-                                                   _plural(estimate["mounts"], "mount"))),
+        (True, "from tape", "%d, %s, on %s; %s" % (estimate["filesToRecall"], _size(estimate["bytesToRecall"]), _plural(estimate["volumeCount"], "volume"),
+                                                   _plural(estimate["mountCount"], "mount"))),
         (estimate["filesOnTheirWay"], "", "%s already requested by other requests" % _plural(estimate["filesOnTheirWay"], "file is", "files are")),
         (estimate["volumesSuspended"], "", _plural(estimate["volumesSuspended"], "volume is suspended", "volumes are suspended")),
         (estimate["filesAlsoRequested"], "charged", "%d, %s: these files are already charged to the quota for other requests" % (
@@ -1144,8 +1144,8 @@ def _progress(first, now):
     left = now["state"].lower()
     if is_done and now["state"] not in RELEASED_STATES:
         left = "ended" if now["filesFailed"] else "done"
-    elif now["eta"] and not is_done:
-        left = "%s left" % _span(max((_time_of(now["eta"]["planned"]) - _time_of(now["at"])).total_seconds(), 1))
+    elif now["end"] and not is_done:
+        left = "%s left" % _span(max((_time_of(now["end"]["planned"]) - _time_of(now["at"])).total_seconds(), 1))
     part = 1.0 if is_done and now["bytesTotal"] == 0 else now["bytesOnDisk"] / max(now["bytesTotal"], 1)
     done = round(part * 30)
     return "%s%s %d%%  %d/%s%s  %s of %s  %s/s  %s" % ("█" * done, "░" * (30 - done), int(part * 100), now["filesOnDisk"], _plural(now["filesTotal"], "file"),
@@ -1230,7 +1230,7 @@ def _facts(tapes, request):
     reasons = collections.Counter()
     for edge in request["waiting"]["parts"]["edges"] if request["waiting"] else []:
         if edge["node"]["reason"] in ("NO_DRIVE", "NO_POSITION"):
-            reasons[edge["node"]["explanation"]] += edge["node"]["files"]
+            reasons[edge["node"]["explanation"]] += edge["node"]["fileCount"]
     selection = _selection(tapes, request)
     return [
         ("REQUEST %d" % request["requestId"], request["state"]),
@@ -1238,7 +1238,7 @@ def _facts(tapes, request):
         *([("FILES", selection)] if selection else []),
         ("USER", "%s, %s" % (user, _suspension(suspension)) if suspension else user),
         ("PRIORITY", str(request["priority"])),
-        ("CREATED", request["requestDate"][:19]),
+        ("CREATED", request["createdAt"][:19]),
         ("UNTIL", request["retention"][:19]),
         *[("EMAIL", "%s (%s)" % (request[name], when)) for name, when in [("notifyOnFirstFile", "first file"), ("notifyOnLastFile", "end")] if request[name]],
         ("WAS ON DISK" if is_released else "ON DISK", "%s, %s of %s%s%s" % (
@@ -1276,10 +1276,10 @@ def _file_row(item):
     given_up = re.search(r"; given up after (\d+) tries$", error or "")
     tries = item["attempts"] if item["attempts"] is not None else given_up[1] if given_up else ""
     reasons = ["volume %s is %s" % (volume["name"], _suspension(suspension))] if suspension else []
-    if error is not None and not (suspension and error in suspension["reason"]):
+    if error is not None and not (suspension and error in (suspension["reason"] or "")):
         reasons.append("%s: %s" % (item["lastErrorClass"], error))
     state = "RUNNING" if item["recallState"] == "RUNNING" else item["state"]
-    return [item["file"]["path"], state, str(tries), (item["nextTry"] or "")[:19], "; ".join(reasons)]
+    return [item["file"]["path"], state, str(tries), (item["nextTryAt"] or "")[:19], "; ".join(reasons)]
 
 
 def _print_paths(tapes, given):
@@ -1385,8 +1385,8 @@ def _quota(tapes, given):
         return _plural(count, "byte") + (" (%s)" % _size(count) if count >= 1000 else "")
 
     _print_facts([("USER", quota["user"]), ("SIZE", exact(quota["size"])), ("USED", exact(quota["used"])),
-                  ("FREE", exact(max(quota["size"] - quota["used"], 0))), ("WEIGHT", "%g" % quota["weight"]), ("EMAIL", quota["email"]),
-                  ("NOTES", quota["notes"])])
+                  ("FREE", exact(max(quota["size"] - quota["used"], 0))), ("WEIGHT", "%g" % quota["weight"]), ("EMAIL", quota["email"] or ""),
+                  ("NOTES", quota["notes"] or "")])
 
 
 def _existing_quota(tapes, user):

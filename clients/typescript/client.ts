@@ -3,12 +3,12 @@
  * reconnects after a gateway restarts. Sizes are bigints in bytes, times are RFC 3339 strings in UTC.
  */
 import * as sent from '../../src/generated/operations.js';
-import { NotOnDisk, Refused, UnexpectedResponse, Unreachable } from './errors.js';
+import { type FailedFile, Incomplete, NotOnDisk, Refused, UnexpectedResponse, Unreachable } from './errors.js';
 import { type Done, type Page, type Payload, present, unwrap } from './responses.js';
 import { type Operation, Transport } from './transport.js';
 
 export * from '../../src/generated/operations.js';
-export { NotOnDisk, present, Refused, UnexpectedResponse, Unreachable, unwrap };
+export { type FailedFile, Incomplete, NotOnDisk, present, Refused, UnexpectedResponse, Unreachable, unwrap };
 
 export interface ClientOptions {
   /** URL of the gateway. Default: TAPEGATE_URL, or port 8080 of this host. */
@@ -122,7 +122,7 @@ export class Client {
   }
 
   /** Yields the failed files of a request. */
-  async *failedFiles(id: number): AsyncGenerator<{ path: string; errorClass: string | null; error: string | null }> {
+  async *failedFiles(id: number): AsyncGenerator<FailedFile> {
     for await (const { file, errorClass, error } of this.requestFiles(id, ['FAILED'])) {
       yield { path: file.path, errorClass, error };
     }
@@ -147,6 +147,71 @@ export class Client {
     throw new NotOnDisk(`${count} of request ${id} ${lost.length === 1 ? 'is' : 'are'} ${why}`, lost);
   }
 
+  /** Requests files, and yields `arrivals` of the new request. */
+  async *restore(
+    input: sent.CreateRequestInput,
+    options: { signal?: AbortSignal | undefined } = {},
+  ): AsyncGenerator<string> {
+    const { requestId } = await this.createRequest(input);
+    yield* this.arrivals(requestId, options);
+  }
+
+  /**
+   * Yields the path on disk of each file of a request when the file arrives, until the request has finished. Reconnects
+   * like `follow`.
+   * @throws Incomplete at the end, if files failed or are missing; NotOnDisk at the end, if files are no longer on disk
+   */
+  async *arrivals(id: number, { signal }: { signal?: AbortSignal | undefined } = {}): AsyncGenerator<string> {
+    const seen = new Set<string>();
+    let lost: NotOnDisk | undefined;
+    for (let mustSkip = true; mustSkip; ) {
+      mustSkip = false;
+      for await (const { state } of this.follow(id, { signal })) {
+        const began = Date.now();
+        const restored = await persist(() => this.listRestored(id), signal);
+        lost = restored.lost;
+        for (const path of restored.paths) if (!seen.has(path)) yield path;
+        for (const path of restored.paths) seen.add(path);
+        const tookMs = restored.endedAt - began;
+        mustSkip = tookMs > 1000 && !isFinished(state);
+        if (!mustSkip) continue;
+        // skip the steps of the meantime: a new subscription begins with the current step
+        await pause(Math.min(9 * tookMs, LONGEST_PAUSE_MS), signal);
+        break;
+      }
+    }
+    await persist(() => this.requireComplete(id), signal);
+    if (lost) throw lost;
+  }
+
+  private async listRestored(id: number): Promise<{ paths: string[]; lost?: NotOnDisk; endedAt: number }> {
+    const paths: string[] = [];
+    try {
+      for await (const path of this.restoredPaths(id)) paths.push(path);
+      return { paths, endedAt: Date.now() };
+    } catch (error) {
+      if (error instanceof NotOnDisk) return { paths, lost: error, endedAt: Date.now() };
+      throw error;
+    }
+  }
+
+  /** @throws Incomplete if a request has ended without all of its files */
+  private async requireComplete(id: number): Promise<void> {
+    const { state, filesFailed, filesTotal, filesUnknown, filesRefused } = existing(
+      id,
+      (await this.request(id)) ?? null,
+    );
+    if (state === 'PARTIAL') {
+      const failed: FailedFile[] = [];
+      for await (const file of this.failedFiles(id)) failed.push(file);
+      throw new Incomplete(`${filesFailed} of ${filesTotal} files of request ${id} failed`, failed);
+    }
+    if (state !== 'COMPLETED') throw new Incomplete(`request ${id} is ${state.toLowerCase()}`);
+    if (filesUnknown + filesRefused === 0) return;
+    const missing = `${filesUnknown} not in the catalogue, ${filesRefused} over the quota`;
+    throw new Incomplete(`request ${id} does not contain all requested files: ${missing}`);
+  }
+
   /** Yields the files in the catalogue whose path contains a text, ordered by path. */
   async *files(match?: string, stages?: sent.Stage[]): AsyncGenerator<TapeFile> {
     yield* this.pages(sent.FilesDocument, { match, stages }, ({ list }) => list);
@@ -163,7 +228,7 @@ export class Client {
    * @param options.signal ends the iteration with the signal's reason
    * @throws Refused; UnexpectedResponse, because another attempt would fail as well
    */
-  async *follow(id: number, { signal }: { signal?: AbortSignal } = {}): AsyncGenerator<Progress> {
+  async *follow(id: number, { signal }: { signal?: AbortSignal | undefined } = {}): AsyncGenerator<Progress> {
     let after: bigint | undefined;
     for (let tries = 0; ; tries++) {
       try {
@@ -177,7 +242,7 @@ export class Client {
       } catch (error) {
         if (!isPassing(error)) throw error; // otherwise, the gateway may be restarting
       }
-      await pause(Math.min(LONGEST_PAUSE_MS, 250 * 2 ** tries), signal);
+      await pause(pauseAfter(tries), signal);
     }
   }
 
@@ -240,6 +305,23 @@ const withDirectories = (request: sent.RequestFragment): Request => ({
   ...request,
   restoredBelow: request.restoredBelow ?? [],
 });
+
+/** Pause before a call is repeated because the gateway did not respond. */
+const pauseAfter = (tries: number): number => Math.min(LONGEST_PAUSE_MS, 250 * 2 ** tries);
+
+/** Repeats a call until the gateway responds. */
+async function persist<Result>(call: () => Promise<Result>, signal: AbortSignal | undefined): Promise<Result> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await call();
+    } catch (error) {
+      if (!isPassing(error)) throw error;
+    }
+    await pause(pauseAfter(tries), signal);
+  }
+}
+
+const isFinished = (state: string): boolean => state !== 'QUEUED' && state !== 'RESTORING';
 
 const isReleased = (state: string): boolean => state === 'CANCELLED' || state === 'EXPIRED';
 

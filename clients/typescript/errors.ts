@@ -36,6 +36,23 @@ export class UnexpectedResponse extends Unreachable {
   }
 }
 
+/** A request has ended without all of its files. */
+export class Incomplete extends Error {
+  readonly failed: readonly FailedFile[];
+
+  constructor(message: string, failed: readonly FailedFile[] = []) {
+    super(message);
+    this.name = 'Incomplete';
+    this.failed = failed;
+  }
+}
+
+export interface FailedFile {
+  path: string;
+  errorClass: string | null;
+  error: string | null;
+}
+
 /** Files of a request are no longer on disk, for example because a copy was removed outside Tapegate. */
 export class NotOnDisk extends Error {
   /** Archive paths of the files. */

@@ -260,6 +260,9 @@ export const bigInt = (description: string) => ({ type: 'BigInt', description })
 export const bigIntOrNull = (description: string) => ({ type: 'BigInt', nullable: true, description }) as const;
 export const nullable = (description: string) => ({ nullable: true, description }) as const;
 
+/** Resolves a field to the text in a column. Returns null for an empty string, which the column contains if no text is set. */
+export const textOrNull = (text: string): string | null => text || null;
+
 /** Returns the values of an enum type that has the same names in the schema and in the code. */
 export function describeValues<Name extends string>(texts: Record<Name, string>) {
   const entries = Object.entries<string>(texts).map(([name, text]) => [name, { description: sentence(text) }]);

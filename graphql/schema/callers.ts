@@ -25,6 +25,7 @@ import {
   nameValues,
   nullable,
   pageComplexity,
+  textOrNull,
   time,
   timeOrNull,
 } from './builder.js';
@@ -107,7 +108,7 @@ const TokenType = builder.node(builder.objectRef<Token>('Token'), {
     isReadOnly: t.exposeBoolean('isReadOnly', {
       description: 'Whether the token allows only read access, even if its role allows changes.',
     }),
-    note: t.exposeString('note', { description: 'A note for operators. May be empty.' }),
+    note: t.string({ ...nullable('A note for operators.'), resolve: ({ note }) => textOrNull(note) }),
     createdAt: t.expose('madeAt', time('When the token was created.')),
     createdBy: t.exposeString('madeBy', { description: 'The name of the caller that created the token.' }),
     expiresAt: t.expose('expiresAt', timeOrNull('When the token expires. Null if it does not expire.')),
@@ -181,11 +182,13 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
   fields: (t) => ({
     day: t.expose('day', time('The day, given as the time at which it began (midnight UTC).')),
     endpoint: t.exposeString('endpoint', { description: 'The method and path, such as `GET /requests/{id}`.' }),
-    address: t.exposeString('address', {
-      description: "The caller's address. Empty if there were too many addresses to count separately.",
+    address: t.string({
+      ...nullable("The caller's address. Null if there were too many addresses to count separately."),
+      resolve: ({ address }) => textOrNull(address),
     }),
-    user: t.exposeString('user', {
-      description: 'The user whose quota the calls named. Empty if the calls named no user, or a user without a quota.',
+    user: t.string({
+      ...nullable('The user whose quota the calls named. Null if the calls named no user, or a user without a quota.'),
+      resolve: ({ user }) => textOrNull(user),
     }),
     accepted: t.int({
       description:
@@ -194,7 +197,7 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
     }),
     rejected: t.int({
       description:
-        "The number of calls rejected because the endpoint requires authentication. For these calls, `user` is empty unless the path contains the user's name.",
+        "The number of calls rejected because the endpoint requires authentication. For these calls, `user` is null unless the path contains the user's name.",
       resolve: ({ refused }) => Number(refused),
     }),
     lastAt: t.expose('lastAt', time('The time of the last call.')),
@@ -221,6 +224,19 @@ const KindType = builder.enumType('AuditKind', {
   }),
 });
 
+/** Results in the column `result`, which otherwise contains an error code. */
+const auditResults = {
+  DONE: 'The operation succeeded.',
+  BEGUN: 'A long operation has started. A later entry contains its result.',
+};
+
+const ResultType = builder.enumType('AuditResult', {
+  description: 'The result of an audited operation.',
+  values: describeValues<keyof typeof auditResults | 'FAILED'>({ ...auditResults, FAILED: 'The operation failed.' }),
+});
+
+const isAuditResult = (result: string): result is keyof typeof auditResults => Object.hasOwn(auditResults, result);
+
 const AuditType = builder.prismaNode('Audit', {
   name: 'AuditEntry',
   id: { field: 'id' },
@@ -228,8 +244,9 @@ const AuditType = builder.prismaNode('Audit', {
   description: 'An audit entry: a change, or a rejected attempt to make a change.',
   fields: (t) => ({
     at: t.expose('at', time('When the change or attempt was made.')),
-    caller: t.exposeString('who', {
-      description: "The caller's name. Empty if unknown, or if the entry counts several callers.",
+    caller: t.string({
+      ...nullable("The caller's name. Null if unknown, or if the entry counts several callers."),
+      resolve: ({ who }) => textOrNull(who),
     }),
     authentication: t.field({
       type: AuthenticationType,
@@ -247,14 +264,22 @@ const AuditType = builder.prismaNode('Audit', {
       description: 'The type of the object that the entry is about.',
       resolve: ({ kind }) => kind as AuditKind,
     }),
-    object: t.exposeString('object', { description: 'The id or name of the object. May be empty.' }),
+    object: t.string({
+      ...nullable('The id or name of the object. Null if the entry is about no single object.'),
+      resolve: ({ object }) => textOrNull(object),
+    }),
     input: t.string({
       description: 'The input of the operation as JSON. Long strings and lists are truncated.',
       resolve: ({ given }) => JSON.stringify(given),
     }),
-    result: t.exposeString('result', {
-      description:
-        'The result: `DONE` if the operation succeeded, `BEGUN` if a long operation has started, or the error code if the operation failed.',
+    result: t.field({
+      type: ResultType,
+      description: 'Whether the operation succeeded.',
+      resolve: ({ result }) => (isAuditResult(result) ? result : 'FAILED'),
+    }),
+    errorCode: t.string({
+      ...nullable('The error code. Null if the operation did not fail.'),
+      resolve: ({ result }) => (isAuditResult(result) ? null : result),
     }),
     count: t.exposeInt('count', {
       description:

@@ -6,8 +6,8 @@ import {
   type RemovedDisk,
   readHostsOf,
   readMeasurements,
-  removeDisk,
-  resizeDisk,
+  removeRestoreDisk,
+  resizeRestoreDisk,
 } from '../../src/domain/disks/disks.js';
 import { type ComparisonProgress, readComparisons } from '../../src/domain/disks/renumbered.js';
 import { bigInt, bigIntOrNull, builder, connectionOf, nullable, pageComplexity } from './builder.js';
@@ -22,8 +22,8 @@ const hosts = createBatch<number, string[]>(readHostsOf);
 const ComparisonType = builder.objectRef<ComparisonProgress>('DiskComparison').implement({
   description: 'The progress of a checksum check of all copies on a restore disk.',
   fields: (t) => ({
-    compared: t.exposeInt('compared', { description: 'The number of copies checked so far.' }),
-    total: t.exposeInt('total', { description: 'The number of copies on the disk.' }),
+    filesCompared: t.exposeInt('compared', { description: 'The number of copies checked so far.' }),
+    filesTotal: t.exposeInt('total', { description: 'The number of copies on the disk.' }),
   }),
 });
 
@@ -81,8 +81,8 @@ builder.queryFields((t) => ({
   ),
 }));
 
-const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
-  description: 'Input of `resizeDisk`.',
+const ResizeRestoreDiskInput = builder.inputType('ResizeRestoreDiskInput', {
+  description: 'Input of `resizeRestoreDisk`.',
   fields: (t) => ({
     mountpoint: t.string({ required: true, description: "The disk's absolute mount point." }),
     size: t.field({
@@ -111,15 +111,15 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
   }),
 });
 
-defineMutation('resizeDisk', {
+defineMutation('resizeRestoreDisk', {
   description:
     'Changes how many bytes Tapegate may use on a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts the disk.',
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
   resolve: async (input, ctx) => {
-    const { id } = await resizeDisk(ctx, input);
+    const { id } = await resizeRestoreDisk(ctx, input);
     return await readBack(listDisksByPage(ctx).one(id, {}));
   },
-  input: ResizeDiskInput,
+  input: ResizeRestoreDiskInput,
   result: (t) => ({
     restoreDisk: t.field({
       type: RestoreDiskType,
@@ -130,16 +130,16 @@ defineMutation('resizeDisk', {
   }),
 });
 
-const RemoveDiskInput = builder.inputType('RemoveDiskInput', {
-  description: 'Input of `removeDisk`.',
+const RemoveRestoreDiskInput = builder.inputType('RemoveRestoreDiskInput', {
+  description: 'Input of `removeRestoreDisk`.',
   fields: (t) => ({ mountpoint: t.string({ required: true, description: "The disk's absolute mount point." }) }),
 });
 
-defineMutation('removeDisk', {
+defineMutation('removeRestoreDisk', {
   description: 'Removes a restore disk. Fails if the disk contains copies of files.',
   errors: [InvalidInputError, NotFoundError, InUseError, ForbiddenError],
-  resolve: async ({ mountpoint }, ctx) => await removeDisk(ctx, mountpoint),
-  input: RemoveDiskInput,
+  resolve: async ({ mountpoint }, ctx) => await removeRestoreDisk(ctx, mountpoint),
+  input: RemoveRestoreDiskInput,
   result: (t) => ({
     removed: t.field({
       type: RemovedDiskType,

@@ -23,7 +23,7 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
     kind: t.exposeString('kind', {
       description: 'The kind of finding, such as `quota-used`. docs/operators/troubleshooting.md lists all kinds.',
     }),
-    thing: t.exposeString('thing', {
+    object: t.exposeString('object', {
       description: 'The path, user, request, volume or mount point that the finding is about.',
     }),
     expected: t.exposeString('expected', { description: 'A description of the expected state.' }),

@@ -24,11 +24,15 @@ import {
 } from '../../src/core/errors.js';
 import { count } from '../../src/core/signals.js';
 import type { Context } from '../../src/domain/context.js';
-import { bigInt, builder, describeValues } from './builder.js';
+import { bigInt, builder, describeValues, nullable } from './builder.js';
 
-const FailureCode = builder.enumType('FailureCode', {
+/** Codes of errors in payloads. EVENTS_GONE is not one of them, because only subscriptions fail with this code. */
+const { EVENTS_GONE: _, ...failureCodes } = userErrorCodes;
+type FailureCode = keyof typeof failureCodes;
+
+const FailureCodeType = builder.enumType('FailureCode', {
   description: 'An error code. Each code has its own failure type.',
-  values: describeValues<UserErrorCode>(userErrorCodes),
+  values: describeValues<FailureCode>(failureCodes),
 });
 
 /** The fields of an error in a payload. A payload contains no Error, because graphql-js throws an Error in a result. */
@@ -47,7 +51,11 @@ export const FailureType = builder.interfaceRef<Failure>('Failure').implement({
     message: t.exposeString('message', {
       description: 'The error message, with the rejected value and the expected value.',
     }),
-    code: t.expose('code', { type: FailureCode, description: 'The error code, for programs.' }),
+    code: t.field({
+      type: FailureCodeType,
+      description: 'The error code, for programs.',
+      resolve: ({ code }) => code as FailureCode,
+    }),
   }),
 });
 
@@ -55,7 +63,12 @@ builder.objectType(InvalidInputError, {
   name: 'InvalidInput',
   description: 'A value is missing, malformed or out of range.',
   interfaces: [FailureType],
-  fields: (t) => ({ field: t.exposeString('field', { description: 'The name of the invalid input field.' }) }),
+  fields: (t) => ({
+    field: t.exposeString(
+      'field',
+      nullable('The name of the invalid input field. Null if the input is invalid as a whole.'),
+    ),
+  }),
 });
 
 builder.objectType(UnknownUserError, {

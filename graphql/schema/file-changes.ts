@@ -58,9 +58,9 @@ const PurgeFilesInput = builder.inputType('PurgeFilesInput', {
 const PurgedFilesType = builder.objectRef<PurgedFiles>('PurgedFiles').implement({
   description: 'The result of `purgeFiles`.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'The number of purged files.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of purged files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the purged files in bytes.')),
-    kept: t.exposeInt('kept', {
+    filesKept: t.exposeInt('kept', {
       description:
         'The number of withdrawn files that were not purged because they are on disk or in use. A file is in use if a live request contains the file or waits for it.',
     }),

@@ -116,7 +116,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
     path: t.exposeString('path', { description: 'The logical path.' }),
     size: t.expose('size', bigInt('The size of the file in bytes.')),
     stage: t.expose('stage', { type: StageType, description: 'The current stage.' }),
-    verified: t.expose(
+    verifiedAt: t.expose(
       'verified',
       timeOrNull('When the tape copy was last confirmed. Null if it was never confirmed.'),
     ),
@@ -171,7 +171,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
 });
 
 builder.prismaObjectFields(TapeFileType, (t) => ({
-  bytesPath: t.string({
+  downloadPath: t.string({
     ...nullable(
       'The URL path from which the gateway serves the restored copy. The gateway checks access on each `GET`. Null if there is no copy, or if WebDAV is disabled at this site.',
     ),
@@ -328,7 +328,11 @@ export const TapeFileConnection = builder.connectionObject(
     type: TapeFileType,
     name: 'TapeFileConnection',
     fields: (t) => ({
-      totalCount: t.int({ resolve: async (page) => (await (page as object as FilesPage).counted()).count }),
+      totalCount: t.int({
+        // a count can read all files, for example if path rules hide some of them from the caller
+        complexity: 50,
+        resolve: async (page) => (await (page as object as FilesPage).counted()).count,
+      }),
       isCountEstimated: t.boolean({
         description: 'Whether `totalCount` is an estimate.',
         resolve: async (page) => {

@@ -7,7 +7,7 @@ import {
   type RemovedLibrary,
   removeLibrary,
   type StagedFileLeft,
-  setLibrary,
+  updateLibrary,
 } from '../../src/domain/libraries/changes.js';
 import { listLibraries, type RequestUsage, readSettings, readUsage } from '../../src/domain/libraries/libraries.js';
 import { type KeptCopy, readStagingFigures, type StagingFigures } from '../../src/domain/staging/stagers.js';
@@ -113,7 +113,7 @@ const LibraryType = builder.prismaNode('Library', {
       ),
       resolve: async ({ id }, _args, ctx) => (await problems(ctx, id))?.problem,
     }),
-    nextTry: t.field({
+    nextTryAt: t.field({
       ...timeOrNull('When engines will call a failed library again. Null if unknown. For viewers and operators.'),
       resolve: async ({ id }, _args, ctx) => (await problems(ctx, id))?.nextTry,
     }),
@@ -159,8 +159,8 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
   }),
 });
 
-const SetLibraryInput = builder.inputType('SetLibraryInput', {
-  description: 'Input of `setLibrary`. Omitted fields stay unchanged.',
+const UpdateLibraryInput = builder.inputType('UpdateLibraryInput', {
+  description: 'Input of `updateLibrary`. Omitted fields stay unchanged.',
   fields: (t) => ({
     name: t.string({ required: true, description: "The library's name. It cannot be changed." }),
     type: t.field({
@@ -241,17 +241,17 @@ defineMutation('addLibrary', {
   }),
 });
 
-defineMutation('setLibrary', {
+defineMutation('updateLibrary', {
   description:
     'Changes the settings of a library. Engines apply the changes without a restart, and may interrupt and repeat active reads.',
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
   resolve: async (input, ctx) => {
     const { type: kind, driveCount: drives, settings: given, ...rest } = input;
     const settings = readSettingInputs(given);
-    const { id } = await withFieldNames(setLibrary(ctx, { ...rest, kind, drives, settings }));
+    const { id } = await withFieldNames(updateLibrary(ctx, { ...rest, kind, drives, settings }));
     return await readBack(listLibraries(ctx).one(id, {}));
   },
-  input: SetLibraryInput,
+  input: UpdateLibraryInput,
   result: (t) => ({
     library: t.field({ type: LibraryType, nullable: true, description: 'The changed library.', resolve: resultOf }),
   }),

@@ -19,8 +19,8 @@ import {
   rotateWebhookSecret,
   type ShownMessage,
   type ShownWebhook,
-  setWebhook,
   testWebhook,
+  updateWebhook,
   type WebhookWithSecret,
 } from '../../src/domain/notifications/webhooks/webhooks.js';
 import type { WebhookEvent, WebhookMessageState } from '../../src/generated/prisma/enums.js';
@@ -31,6 +31,7 @@ import {
   nameValues,
   nullable,
   pageComplexity,
+  textOrNull,
   time,
   timeOrNull,
 } from './builder.js';
@@ -70,7 +71,7 @@ const WebhookType = builder.node(builder.objectRef<ShownWebhook>('Webhook'), {
     user: t.exposeString('user', nullable("The quota's user. Null if the webhook receives events of all quotas.")),
     url: t.exposeString('url', { description: 'The URL that receives the messages.' }),
     events: t.expose('events', { type: [EventType], description: 'The events that the webhook receives.' }),
-    note: t.exposeString('note', { description: 'A note for users. May be empty.' }),
+    note: t.string({ ...nullable('A note for users.'), resolve: ({ note }) => textOrNull(note) }),
     createdAt: t.expose('madeAt', time('When the webhook was created.')),
     createdBy: t.exposeString('madeBy', {
       description: 'The name of the last caller to create or enable the webhook, or to change its URL.',
@@ -88,11 +89,14 @@ const WebhookType = builder.node(builder.objectRef<ShownWebhook>('Webhook'), {
       'failingSince',
       timeOrNull('When the current series of failures began. Null if the last delivery succeeded.'),
     ),
-    failures: t.exposeInt('failures', { description: 'The number of consecutive failures.' }),
+    failureCount: t.exposeInt('failures', { description: 'The number of consecutive failures.' }),
     lastError: t.exposeString('lastError', nullable('The last error.')),
     sentAt: t.expose('sentAt', timeOrNull('When the last message was delivered.')),
-    nextTryAt: t.expose('nextTryAt', time('The earliest time of the next delivery.')),
-    waiting: t.exposeInt('waiting', { description: 'The number of messages waiting for delivery.' }),
+    nextTryAt: t.field({
+      ...timeOrNull('The earliest time of the next delivery. Null if no message is waiting.'),
+      resolve: ({ nextTryAt, waiting }) => (waiting > 0 ? nextTryAt : null),
+    }),
+    messagesWaiting: t.exposeInt('waiting', { description: 'The number of messages waiting for delivery.' }),
   }),
 });
 
@@ -172,8 +176,8 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
   }),
 });
 
-const SetInput = builder.inputType('SetWebhookInput', {
-  description: 'Input of `setWebhook`. Omitted fields stay unchanged.',
+const SetInput = builder.inputType('UpdateWebhookInput', {
+  description: 'Input of `updateWebhook`. Omitted fields stay unchanged.',
   fields: (t) => ({
     webhookId: t.int({ required: true, description: idArg }),
     url: t.string({
@@ -196,10 +200,10 @@ defineMutation('createWebhook', {
   result: withSecret,
 });
 
-defineMutation('setWebhook', {
+defineMutation('updateWebhook', {
   description: 'Changes, enables or disables a webhook.',
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
-  resolve: ({ webhookId: id, ...input }, ctx) => setWebhook(ctx, { id, ...input }),
+  resolve: ({ webhookId: id, ...input }, ctx) => updateWebhook(ctx, { id, ...input }),
   input: SetInput,
   result: (t) => ({
     webhook: t.field({ type: WebhookType, nullable: true, description: 'The changed webhook.', resolve: resultOf }),
@@ -268,7 +272,7 @@ const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement(
     "A user's emails that are waiting to be sent. If no engine with `SMTP_URL` has run for 7 days, another engine writes the emails to its log instead of sending them.",
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests the emails are about.' }),
-    emails: t.exposeInt('emails', { description: 'The number of waiting emails.' }),
+    emailCount: t.exposeInt('emails', { description: 'The number of waiting emails.' }),
     since: t.expose('since', time('When the oldest waiting email was created.')),
     waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'Why the next email to the user is delayed.' }),
     nextAt: t.expose('nextAt', time('The earliest time at which the next email can be sent.')),

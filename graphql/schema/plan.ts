@@ -25,6 +25,7 @@ import {
   describeValues,
   nullable,
   pageComplexity,
+  textOrNull,
   time,
   timeOrNull,
 } from './builder.js';
@@ -78,7 +79,7 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
       'host',
       nullable('The host of the engine that has claimed the drive. For viewers and operators.'),
     ),
-    library: t.exposeString('library', { description: "The library's name." }),
+    libraryName: t.exposeString('library', { description: "The library's name." }),
     isOpen: t.exposeBoolean('isOpen', {
       description: 'Whether the drive is in service, that is, neither the drive nor its library is suspended.',
     }),
@@ -90,10 +91,10 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
     hasLibraryFailed: t.exposeBoolean('hasLibraryFailed', {
       description: "Whether the library has failed. The drive's engine will try a failed library again later.",
     }),
-    volume: t.exposeString('volume', nullable('The mounted volume. Null if no volume is mounted.')),
+    volumeName: t.exposeString('volume', nullable('The mounted volume. Null if no volume is mounted.')),
     filesRunning: t.exposeInt('filesRunning', { description: 'The number of files that the drive is reading.' }),
     bytesRunning: t.expose('bytesRunning', bigInt('The total size in bytes of the files that the drive is reading.')),
-    rate: t.exposeFloat(
+    bytesPerSecond: t.exposeFloat(
       'rate',
       nullable(
         'The recent read rate in bytes per second. Null if no engine has claimed the drive, or if the version of the engine is too old to report a rate.',
@@ -106,9 +107,9 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
   description: 'The files on a volume that one user is waiting for.',
   fields: (t) => ({
     user: t.exposeString('user', { description: "The user's name." }),
-    files: t.exposeInt('files', { description: 'The number of files.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt("The total size in bytes of the user's waiting files.")),
-    oldest: t.expose('oldest', time("When the user's longest-waiting file was requested.")),
+    oldestAt: t.expose('oldest', time("When the user's longest-waiting file was requested.")),
     priority: t.exposeInt('priority', { description: "The highest priority of the user's waiting files." }),
   }),
 });
@@ -120,20 +121,20 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
       'queuePosition',
       nullable("The volume's position in the queue, counted from 1. Null if no drive can mount the volume."),
     ),
-    volume: t.exposeString('volume', { description: "The volume's name." }),
-    library: t.exposeString('library', { description: "The library's name." }),
+    volumeName: t.exposeString('volume', { description: "The volume's name." }),
+    libraryName: t.exposeString('library', { description: "The library's name." }),
     medium: t.field({
       type: MediumType,
       description: 'The cost model with which the planner estimates mount and read times of the volume.',
       resolve: ({ medium }) => mediumNameOf(medium),
     }),
-    files: t.exposeInt('files', { description: 'The number of waiting files.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of waiting files.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the waiting files.')),
     users: t.expose('users', {
       type: [PlanUserType],
       description: 'The users who are waiting for files on the volume.',
     }),
-    drive: t.exposeString(
+    driveName: t.exposeString(
       'drive',
       nullable('The drive that has mounted the volume, or will mount it first. Null if no drive can mount it.'),
     ),
@@ -143,12 +144,12 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
       'problem',
       nullable('Why drives temporarily skip the volume. Null if drives do not skip the volume.'),
     ),
-    nextTry: t.expose('nextTry', timeOrNull('When engines will try a failed library again. Null if unknown.')),
-    start: t.field({
+    nextTryAt: t.expose('nextTry', timeOrNull('When engines will try a failed library again. Null if unknown.')),
+    startsAt: t.field({
       ...timeOrNull('The planned time of the mount. Null if no drive can mount the volume.'),
       resolve: (volume) => formatTime(volume.start),
     }),
-    end: t.field({
+    endsAt: t.field({
       ...timeOrNull(
         'The planned time at which a drive finishes reading the last file. Null if no drive can mount the volume.',
       ),
@@ -190,7 +191,7 @@ const WaitingReasonType = builder.enumType('WaitingReason', {
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({
   description: 'Files of one request that are on the same volume and are waiting for the same reason.',
   fields: (t) => ({
-    volume: t.exposeString(
+    volumeName: t.exposeString(
       'volume',
       nullable("The volume's name. Null if the catalogue does not contain the volume of the files."),
     ),
@@ -202,9 +203,9 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
     explanation: t.exposeString('explanation', {
       description: "A description of the reason. The description may include an operator's note or the last error.",
     }),
-    files: t.exposeInt('files', { description: 'The number of files.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the files.')),
-    nextTry: t.expose('nextTry', timeOrNull('The earliest time of the next attempt. Null if the time is unknown.')),
+    nextTryAt: t.expose('nextTry', timeOrNull('The earliest time of the next attempt. Null if the time is unknown.')),
   }),
 });
 
@@ -215,7 +216,7 @@ export const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       ...time('When the plan was read.'),
       resolve: (waiting) => timeOf(waiting.at),
     }),
-    files: t.exposeInt('files', { description: 'The number of waiting files.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of waiting files.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the waiting files.')),
     queuePosition: t.exposeInt(
       'queuePosition',
@@ -301,19 +302,22 @@ const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').impleme
   description:
     "The amount of money that a library charges for a request, according to the library's settings. Files that are on the library's disk, or already requested from the library, cost nothing.",
   fields: (t) => ({
-    library: t.exposeString('library', { description: "The library's name." }),
-    files: t.exposeInt('files', { description: 'The number of files to request from the library.' }),
+    libraryName: t.exposeString('library', { description: "The library's name." }),
+    fileCount: t.exposeInt('files', { description: 'The number of files to request from the library.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the files to request from the library.')),
     amount: t.exposeString('amount', { description: AMOUNT }),
     currency: t.exposeString('currency', { description: CURRENCY }),
-    note: t.exposeString('note', { description: 'A description of how the amount was computed.' }),
+    note: t.string({
+      ...nullable('A description of how the amount was computed.'),
+      resolve: ({ note }) => textOrNull(note),
+    }),
   }),
 });
 
 const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
   description: 'An estimate of what a request would require.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'The number of requested files that the catalogue contains.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of requested files that the catalogue contains.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the requested files that the catalogue contains.')),
     filesUnknown: t.exposeInt('filesUnknown', {
       description: 'The number of requested paths that the catalogue does not contain.',
@@ -355,8 +359,8 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
       description: 'The number of requested files whose volume is unknown. Recalls of these files would fail.',
     }),
-    volumes: t.exposeInt('volumes', { description: 'The number of volumes that contain files to recall.' }),
-    mounts: t.exposeInt('mounts', { description: 'The number of volumes that drives must mount.' }),
+    volumeCount: t.exposeInt('volumes', { description: 'The number of volumes that contain files to recall.' }),
+    mountCount: t.exposeInt('mounts', { description: 'The number of volumes that drives must mount.' }),
     volumesSuspended: t.exposeInt('volumesSuspended', {
       description: 'The number of suspended volumes that contain files to recall.',
     }),
@@ -395,7 +399,7 @@ builder.objectFields(EstimateType, (t) => ({
     ...bigInt('The number of bytes of the quota that would be in use after the request is created.'),
     resolve: ({ quota }) => quota.usedAfter,
   }),
-  isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
+  fitsQuota: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
 }));
 
 const EstimateRequestResult = defineOutcome<Estimate>(

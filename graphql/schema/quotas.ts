@@ -6,13 +6,19 @@ import {
   NotFoundError,
   UnknownUserError,
 } from '../../src/core/errors.js';
-import { type Member, readMember, readMembers, removeMember, setMember } from '../../src/domain/access/members.js';
 import {
+  type Member,
+  readMember,
+  readMembers,
+  removeQuotaMember,
+  setQuotaMember,
+} from '../../src/domain/access/members.js';
+import {
+  addPathRule,
   listPathRules,
   readFilesBelow,
   readPathRule,
   removePathRule,
-  setPathRule,
 } from '../../src/domain/access/path-rules.js';
 import { visibleQuotas } from '../../src/domain/policy.js';
 import {
@@ -28,7 +34,16 @@ import { countRequestsOf, readRequestsOf } from '../../src/domain/requests/rows.
 import { type PurgeResult, purgeUser } from '../../src/domain/users/purge.js';
 import type { PathRule } from '../../src/generated/prisma/client.js';
 import type { MemberKind, PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
-import { bigInt, builder, countedConnection, describeValues, pageComplexity, splitPair } from './builder.js';
+import {
+  bigInt,
+  builder,
+  countedConnection,
+  describeValues,
+  nullable,
+  pageComplexity,
+  splitPair,
+  textOrNull,
+} from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { compareKeys, createBatch, isText, pageOf, type RowKey, resolveInnerPage, resolveRootPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
@@ -51,10 +66,11 @@ export const QuotaType = builder.prismaNode('Quota', {
       ...bigInt('The number of bytes that live requests use.'),
       resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
     }),
-    email: t.exposeString('email', {
-      description: "The default address for emails about the user's requests. May be empty.",
+    email: t.string({
+      ...nullable("The default address for emails about the user's requests."),
+      resolve: ({ email }) => textOrNull(email),
     }),
-    notes: t.exposeString('notes', { description: 'Notes for operators. May be empty.' }),
+    notes: t.string({ ...nullable('Notes for operators.'), resolve: ({ notes }) => textOrNull(notes) }),
     weight: t.exposeFloat('weight', {
       description: "The weight of the user's recalls. A user with twice the weight gets up to twice the drive time.",
     }),
@@ -105,7 +121,7 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
   description: 'A removed quota. Its ended requests can still be read by id.',
   fields: (t) => ({
     user: t.exposeString('user', { description: "The user's name." }),
-    tokens: t.exposeInt('tokens', {
+    tokenCount: t.exposeInt('tokens', {
       description:
         "The number of tokens that were revoked or restricted: the user's own tokens, and the tokens of services that acted for the user.",
     }),
@@ -174,16 +190,20 @@ const MemberType = builder.node(builder.objectRef<Member>('QuotaMember'), {
 const membersOf = createBatch(readMembers);
 
 builder.prismaObjectField('Quota', 'members', (t) =>
-  t.field({
-    type: [MemberType],
-    description: 'The members: users first, then groups, each sorted by name.',
-    complexity: { field: 10 },
-    resolve: async ({ id }, _args, ctx) => (await membersOf(ctx, id)) ?? [],
-  }),
+  t.connection(
+    {
+      type: MemberType,
+      description: 'The members: users first, then groups, each sorted by name.',
+      complexity: pageComplexity,
+      resolve: async ({ id }, args, ctx) =>
+        pageOf(args, (await membersOf(ctx, id)) ?? [], ({ kind, name }) => [kind === 'USER' ? 0 : 1, name]),
+    },
+    countedConnection(MemberType, 'QuotaMember'),
+  ),
 );
 
-const SetMemberInput = builder.inputType('SetMemberInput', {
-  description: 'Input of `setMember`.',
+const SetQuotaMemberInput = builder.inputType('SetQuotaMemberInput', {
+  description: 'Input of `setQuotaMember`.',
   fields: (t) => ({
     quota: t.string({ required: true, description: "The quota's user." }),
     kind: t.field({ type: MemberKindType, required: true, description: 'Whether the member is a user or a group.' }),
@@ -192,8 +212,8 @@ const SetMemberInput = builder.inputType('SetMemberInput', {
   }),
 });
 
-const RemoveMemberInput = builder.inputType('RemoveMemberInput', {
-  description: 'Input of `removeMember`.',
+const RemoveQuotaMemberInput = builder.inputType('RemoveQuotaMemberInput', {
+  description: 'Input of `removeQuotaMember`.',
   fields: (t) => ({
     quota: t.string({ required: true, description: "The quota's user." }),
     kind: t.field({ type: MemberKindType, required: true, description: 'Whether the member is a user or a group.' }),
@@ -237,8 +257,9 @@ const PathRuleType = builder.node(builder.objectRef<PathRule>('PathRule'), {
       type: RuleKindType,
       description: 'Whether the rule allows one user, a group, or all callers.',
     }),
-    name: t.exposeString('name', {
-      description: 'The name of the user or group. Empty if the rule allows all callers.',
+    name: t.string({
+      ...nullable('The name of the user or group. Null if the rule allows all callers.'),
+      resolve: ({ name }) => textOrNull(name),
     }),
     filesBelow: t.int({
       description: 'The number of files below the prefix. The count stops at 10,000.',
@@ -248,8 +269,8 @@ const PathRuleType = builder.node(builder.objectRef<PathRule>('PathRule'), {
   }),
 });
 
-const createRuleInput = (mutation: 'setPathRule' | 'removePathRule') =>
-  builder.inputType(mutation === 'setPathRule' ? 'SetPathRuleInput' : 'RemovePathRuleInput', {
+const createRuleInput = (mutation: 'addPathRule' | 'removePathRule') =>
+  builder.inputType(mutation === 'addPathRule' ? 'AddPathRuleInput' : 'RemovePathRuleInput', {
     description: `Input of \`${mutation}\`.`,
     fields: (t) => ({
       prefix: t.string({ required: true, description: 'The absolute prefix. `/` is the whole catalogue.' }),
@@ -309,46 +330,46 @@ const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
   description: 'A purged user. A pseudonym has replaced the name in all records.',
   fields: (t) => ({
     pseudonym: t.exposeString('pseudonym', { description: 'The pseudonym.' }),
-    requests: t.exposeInt('requests', {
+    requestCount: t.exposeInt('requests', {
       description: 'The number of changed requests: those that belonged to the user or mentioned the user.',
     }),
-    emails: t.exposeInt('emails', {
+    emailCount: t.exposeInt('emails', {
       description: 'The number of changed emails. Tapegate does not send emails that were still waiting.',
     }),
-    tokens: t.exposeInt('tokens', {
+    tokenCount: t.exposeInt('tokens', {
       description: "The number of revoked tokens with the user's name, regardless of their role.",
     }),
-    auditRows: t.exposeInt('auditRows', { description: 'The number of changed audit entries.' }),
+    auditEntryCount: t.exposeInt('auditRows', { description: 'The number of changed audit entries.' }),
   }),
 });
 
-defineMutation('setMember', {
+defineMutation('setQuotaMember', {
   description:
     'Adds a member to a quota, or changes whether the member manages the quota. Allowed for the user of the quota, the managers of the quota, and operators.',
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
-  resolve: (input, ctx) => setMember(ctx, input),
-  input: SetMemberInput,
+  resolve: (input, ctx) => setQuotaMember(ctx, input),
+  input: SetQuotaMemberInput,
   result: (t) => ({
     member: t.field({ type: MemberType, nullable: true, description: 'The member.', resolve: resultOf }),
   }),
 });
 
-defineMutation('removeMember', {
+defineMutation('removeQuotaMember', {
   description: "Removes a member from a quota. The member's requests remain. Members may remove themselves.",
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
-  resolve: (input, ctx) => removeMember(ctx, input),
-  input: RemoveMemberInput,
+  resolve: (input, ctx) => removeQuotaMember(ctx, input),
+  input: RemoveQuotaMemberInput,
   result: (t) => ({
     member: t.field({ type: MemberType, nullable: true, description: 'The removed member.', resolve: resultOf }),
   }),
 });
 
-defineMutation('setPathRule', {
+defineMutation('addPathRule', {
   description:
     'Adds a path rule. Once a prefix has a rule for an action, only the callers named in the rules of that prefix may perform the action on files below it. Existing requests keep their files.',
   errors: [InvalidInputError, ForbiddenError],
-  resolve: (input, ctx) => setPathRule(ctx, input),
-  input: createRuleInput('setPathRule'),
+  resolve: (input, ctx) => addPathRule(ctx, input),
+  input: createRuleInput('addPathRule'),
   result: (t) => ({
     pathRule: t.field({ type: PathRuleType, nullable: true, description: 'The path rule.', resolve: resultOf }),
   }),

@@ -11,7 +11,7 @@ import {
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
 import { getRequest } from '../../src/domain/requests/rows.js';
-import { retryRequest, setPriority, updateRequest } from '../../src/domain/requests/update.js';
+import { retryRequest, setRequestPriority, updateRequest } from '../../src/domain/requests/update.js';
 import { bigInt, builder, time } from './builder.js';
 import { readBack } from './errors.js';
 import { defineMutation, resultOf } from './payloads.js';
@@ -150,8 +150,8 @@ defineMutation('cancelRequest', {
   }),
 });
 
-const SetPriorityInput = builder.inputType('SetPriorityInput', {
-  description: 'Input of `setPriority`.',
+const SetRequestPriorityInput = builder.inputType('SetRequestPriorityInput', {
+  description: 'Input of `setRequestPriority`.',
   fields: (t) => ({
     requestId: t.int({ required: true, description: "The request's id." }),
     priority: t.int({
@@ -161,11 +161,11 @@ const SetPriorityInput = builder.inputType('SetPriorityInput', {
   }),
 });
 
-defineMutation('setPriority', {
+defineMutation('setRequestPriority', {
   description: 'Sets the priority of a request.',
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
-  resolve: async ({ requestId: id, priority }, ctx) => getRequest(ctx, await setPriority(ctx, { id, priority })),
-  input: SetPriorityInput,
+  resolve: async ({ requestId: id, priority }, ctx) => getRequest(ctx, await setRequestPriority(ctx, { id, priority })),
+  input: SetRequestPriorityInput,
   result: (t) => ({
     request: t.field({ type: RequestType, nullable: true, description: 'The changed request.', resolve: resultOf }),
   }),

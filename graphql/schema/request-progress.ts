@@ -40,7 +40,7 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
       'bytesPerSecond',
       nullable('The mean rate since the first recall began, in bytes per second. Null if no recall has begun.'),
     ),
-    eta: t.expose('eta', {
+    end: t.expose('eta', {
       type: EndRangeType,
       nullable: true,
       description:

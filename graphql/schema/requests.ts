@@ -38,6 +38,7 @@ import {
   nullable,
   pageComplexity,
   splitPair,
+  textOrNull,
   time,
   timeOrNull,
 } from './builder.js';
@@ -88,11 +89,12 @@ export const RequestType = builder.prismaNode('Request', {
   fields: (t) => ({
     requestId: t.exposeInt('id', { description: "The request's id in the REST API and in operation arguments." }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
-    pattern: t.exposeString('pattern', {
-      description: 'The substring that all requested paths contain. Empty for a request with a list of paths.',
+    pattern: t.string({
+      ...nullable('The substring that all requested paths contain. Null for a request with a list of paths.'),
+      resolve: ({ pattern }) => textOrNull(pattern),
     }),
-    label: t.exposeString('label', { description: 'A name for the request, chosen by the user.' }),
-    requestDate: t.expose('requestDate', time('When the request was created.')),
+    label: t.exposeString('label', { description: 'A name for the request, chosen by the user. May be empty.' }),
+    createdAt: t.expose('requestDate', time('When the request was created.')),
     retention: t.expose('retention', time('When the request expires and releases its files.')),
     notifyOnFirstFile: t.exposeString(
       'notifyOnFirstFile',
@@ -104,13 +106,13 @@ export const RequestType = builder.prismaNode('Request', {
     ),
     maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files in the request. Null means no limit.')),
     maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum total file size in bytes. Null means no limit.')),
-    tapestoreRequestStart: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
-    tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null until it ends.')),
-    firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When the first file was on disk.')),
-    lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When the request finished. Null until it finishes.')),
+    recallsStartedAt: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
+    recallsEndedAt: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null until it ends.')),
+    firstFileOnDiskAt: t.expose('firstFilesOnDisk', timeOrNull('When the first file was on disk.')),
+    finishedAt: t.expose('lastFilesOnDisk', timeOrNull('When the request finished. Null until it finishes.')),
     restoredBelow: t.stringList({
       description:
-        "The mount points of the restore disks for the request's files. Each file's path on disk is one of these mount points followed by the file's logical path. Empty if a file was renamed: use each file's `restoredPath` instead.",
+        "The mount points of the restore disks for the request's files. Each file's path on disk is one of these mount points followed by the file's logical path. Empty if a file was renamed: use each file's `pathOnDisk` instead.",
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),
     filesTotal: t.exposeInt('filesTotal', {
@@ -163,7 +165,7 @@ export const RequestConnection = countedConnection(RequestType, 'Request');
 const RequestOrderFieldType = builder.enumType('RequestOrderField', {
   description: 'A field by which requests can be ordered.',
   values: {
-    REQUEST_DATE: { value: 'requestDate', description: 'The time at which the request was created.' },
+    CREATED_AT: { value: 'requestDate', description: 'The time at which the request was created.' },
     RETENTION: { value: 'retention', description: 'The time at which the request expires.' },
     STATE: { value: 'state', description: 'The state, in the order of the values of `RequestState`.' },
     LABEL: { value: 'label', description: 'The label.' },
@@ -212,18 +214,21 @@ builder.queryFields((t) => ({
       type: RequestType,
       nullable: true,
       description:
-        'Returns requests, by default oldest first. Excludes ended requests unless `states` contains EXPIRED or CANCELLED.',
+        'Returns requests, by default newest first. Excludes ended requests unless `states` contains EXPIRED or CANCELLED.',
       complexity: pageComplexity,
       args: {
         quota: t.arg.string({ description: "Filters by the quota's user." }),
-        states: t.arg({ type: [RequestStateType], description: 'Filters by state. Default: live requests.' }),
+        states: t.arg({
+          type: [RequestStateType],
+          description: 'Filters by state. Default: all states except EXPIRED and CANCELLED.',
+        }),
         match: t.arg.string({
           description:
             'A plain, case-sensitive substring of the label, of the pattern, or of the path of a file in the request.',
         }),
         since: t.arg(time('Returns only requests that were created at or after this time.')),
         until: t.arg(time('Returns only requests that were created before this time.')),
-        orderBy: t.arg({ type: RequestOrderInput, description: 'The order. Default: by request date, ascending.' }),
+        orderBy: t.arg({ type: RequestOrderInput, description: 'The order. Default: newest first.' }),
       },
       resolve: async (_root, { orderBy, ...args }, ctx) => {
         const { page, orderedPage, count } = listRequests(ctx, args, ctx.reader);
@@ -232,7 +237,7 @@ builder.queryFields((t) => ({
               keyOf: (row: RequestWithQuota) => ({ value: row[orderBy.field], id: row.id }),
               find: (at: KeyPage<RequestKey>) => orderedPage(orderBy, at),
             })
-          : await resolveRootPage(args, { name: 'id', isKey: isInt }, page);
+          : await resolveRootPage(args, { name: 'id', isKey: isInt }, (at) => page({ ...at, descending: true }));
         return { ...found, totalCount: count };
       },
     },
@@ -288,7 +293,7 @@ export const RequestFileType = builder.prismaNode('RequestFile', {
       description: 'The error class. Null if the file has not failed.',
     }),
     error: t.exposeString('error', nullable('The error message. Null if the file has not failed.')),
-    restoredPath: t.string({
+    pathOnDisk: t.string({
       ...nullable(
         'The path of the file on disk. Null if the file is not on disk, or if its disk is failing or not mounted.',
       ),
@@ -386,7 +391,7 @@ builder.prismaObjectFields('RequestFile', (t) => ({
     ),
     resolve: async (requestFile, _args, ctx) => requestFile.error ?? (await triesOf(ctx, requestFile))?.error ?? null,
   }),
-  nextTry: t.field({
+  nextTryAt: t.field({
     ...timeOrNull(
       'The earliest time of the next attempt. Null if the next attempt may begin now, if an attempt is running, or if there will be no further attempt.',
     ),

@@ -43,7 +43,7 @@ const RequestChangeType = builder.objectRef<RequestChange>('RequestChange').impl
       description: 'The request. Its fields can be newer than the other fields of the event.',
       resolve: ({ requestId }, _args, ctx) => orNull(getRequest(ctx, requestId)),
     }),
-    quota: t.exposeString('quota', { description: "The quota's user." }),
+    user: t.exposeString('quota', { description: "The quota's user." }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
   }),
 });
@@ -111,7 +111,7 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
         'The number of drives with a mounted volume, measured once in each period of five minutes. If the period is an hour, this is the mean of the numbers measured in that hour. Null if unknown.',
       ),
     ),
-    drives: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),
+    driveCount: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),
   }),
 });
 
@@ -161,12 +161,21 @@ const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').i
   }),
 });
 
+const FenceType = builder.objectRef<{ reason: string }>('Fence').implement({
+  description: 'A state in which a Tapegate must not use the restore disks and libraries.',
+  fields: (t) => ({ reason: t.exposeString('reason', { description: 'Why this Tapegate is fenced.' }) }),
+});
+
 builder.queryFields((t) => ({
-  fence: t.string({
+  fence: t.field({
+    type: FenceType,
     nullable: true,
     description:
-      'Returns why this Tapegate is fenced: its database is a copy, or another Tapegate has taken over the restore disks. A fenced Tapegate accepts requests, but does not restore files, remove files or send messages until an operator runs `tapegate takeover`. Null if this Tapegate is not fenced.',
-    resolve: (_root, _args, ctx) => readFence(ctx),
+      'Returns the fence of this Tapegate. Tapegate is fenced if its database is a copy, or another Tapegate has taken over the restore disks. A fenced Tapegate accepts requests, but does not restore files, remove files or send messages until an operator runs `tapegate takeover`. Null if this Tapegate is not fenced.',
+    resolve: async (_root, _args, ctx) => {
+      const reason = await readFence(ctx);
+      return reason === null ? null : { reason };
+    },
   }),
   history: t.field({
     type: [CurvePointType],

@@ -11,7 +11,17 @@ import {
   suspend,
 } from '../../src/domain/health/suspensions.js';
 import { SuspensionKind, type SuspensionMode } from '../../src/generated/prisma/enums.js';
-import { builder, countedConnection, describeValues, pageComplexity, splitPair, time, timeOrNull } from './builder.js';
+import {
+  builder,
+  countedConnection,
+  describeValues,
+  nullable,
+  pageComplexity,
+  splitPair,
+  textOrNull,
+  time,
+  timeOrNull,
+} from './builder.js';
 import { counted, createBatch, createCursors, resolveCursorPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
 
@@ -51,9 +61,12 @@ const SuspensionType = builder.node(builder.objectRef<Suspension>('Suspension'),
       description: 'The name of the volume, drive, library or user, or the mount point of the restore disk.',
     }),
     mode: t.expose('mode', { type: ModeType, description: 'Whether running work is stopped or may finish.' }),
-    reason: t.exposeString('reason', { description: 'The reason shown to users and operators. May be empty.' }),
+    reason: t.string({
+      ...nullable('The reason shown to users and operators.'),
+      resolve: ({ reason }) => textOrNull(reason),
+    }),
     since: t.expose('since', time('When the object was suspended.')),
-    nextTry: t.expose(
+    nextTryAt: t.expose(
       'nextTry',
       timeOrNull(
         'When an engine will try the object again. Null if the object stays suspended until an operator resumes it.',

@@ -148,8 +148,8 @@ builder.queryFields((t) => ({
   ),
 }));
 
-const SetVolumeInput = builder.inputType('SetVolumeInput', {
-  description: 'Input of `setVolume`. Requires exactly one of `names` and `all`.',
+const SetVolumeMediumInput = builder.inputType('SetVolumeMediumInput', {
+  description: 'Input of `setVolumeMedium`. Requires exactly one of `names` and `all`.',
   fields: (t) => ({
     names: t.stringList({
       description: 'The names of the volumes. If any name is unknown, the mutation fails and changes no volumes.',
@@ -160,7 +160,7 @@ const SetVolumeInput = builder.inputType('SetVolumeInput', {
 });
 
 const ChangedVolumes = builder.objectRef<{ volumes: number; medium: MediumName }>('ChangedVolumes').implement({
-  description: 'The result of `setVolume`.',
+  description: 'The result of `setVolumeMedium`.',
   fields: (t) => ({
     volumeCount: t.int({
       description: 'The number of volumes whose cost model was set.',
@@ -188,8 +188,10 @@ const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').impl
   fields: (t) => ({
     fileCount: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes of the files.')),
-    elsewhere: t.exposeInt('elsewhere', { description: 'The number of files that are now read from another copy.' }),
-    withdrawn: t.exposeInt('withdrawn', {
+    filesElsewhere: t.exposeInt('elsewhere', {
+      description: 'The number of files that are now read from another copy.',
+    }),
+    filesWithdrawn: t.exposeInt('withdrawn', {
       description: 'The number of files that were withdrawn, because they had no other copy.',
     }),
     requestCount: t.exposeInt('requests', {
@@ -230,7 +232,7 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
   }),
 });
 
-defineMutation('setVolume', {
+defineMutation('setVolumeMedium', {
   description: 'Sets the cost model with which the planner estimates the time to read volumes.',
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
   resolve: async ({ names, all, medium }, ctx) => {
@@ -242,7 +244,7 @@ defineMutation('setVolume', {
     }
     return { medium, volumes: await setMedium(ctx, { medium, names: all ? undefined : (names ?? []) }) };
   },
-  input: SetVolumeInput,
+  input: SetVolumeMediumInput,
   result: (t) => ({
     changed: t.field({ type: ChangedVolumes, nullable: true, description: 'The changed volumes.', resolve: resultOf }),
   }),

@@ -1,6 +1,6 @@
 /** Defines the GraphQL types for tape copies that failed verification. */
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
-import { listVerifications, verifyAgain } from '../../src/domain/catalogue/verifications.js';
+import { listVerifications, verifyFiles } from '../../src/domain/catalogue/verifications.js';
 import { builder, connectionOf, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { isBigInt, readListPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
@@ -16,7 +16,7 @@ const VerificationType = builder.prismaNode('Verification', {
     errorClass: t.expose('errorClass', { type: ErrorClassType, description: 'The class of the last error.' }),
     error: t.exposeString('error', { description: 'The last error.' }),
     at: t.expose('at', time('When the last attempt failed.')),
-    nextTry: t.expose(
+    nextTryAt: t.expose(
       'notBefore',
       timeOrNull(
         'The earliest time of the next attempt. Null if Tapegate does not retry the verification automatically.',
@@ -35,7 +35,7 @@ builder.prismaObjectField('TapeFile', 'verification', (t) =>
 const QueuedVerificationsType = builder.objectRef<{ files: number }>('QueuedVerifications').implement({
   description: 'Verifications that will be repeated.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'The number of files whose tape copies will be verified again.' }),
+    fileCount: t.exposeInt('files', { description: 'The number of files whose tape copies will be verified again.' }),
   }),
 });
 
@@ -56,8 +56,8 @@ builder.queryFields((t) => ({
   ),
 }));
 
-const VerifyAgainInput = builder.inputType('VerifyAgainInput', {
-  description: 'Input of `verifyAgain`.',
+const VerifyFilesInput = builder.inputType('VerifyFilesInput', {
+  description: 'Input of `verifyFiles`.',
   fields: (t) => ({
     match: t.string({
       required: true,
@@ -70,11 +70,11 @@ const VerifyAgainInput = builder.inputType('VerifyAgainInput', {
   }),
 });
 
-defineMutation('verifyAgain', {
+defineMutation('verifyFiles', {
   description: 'Retries failed verifications of the files whose path contains `match`.',
   errors: [InvalidInputError, ForbiddenError],
-  resolve: async (args, ctx) => ({ files: await verifyAgain(ctx, args) }),
-  input: VerifyAgainInput,
+  resolve: async (args, ctx) => ({ files: await verifyFiles(ctx, args) }),
+  input: VerifyFilesInput,
   result: (t) => ({
     queued: t.field({
       type: QueuedVerificationsType,

@@ -66,7 +66,7 @@ query Files($match: String = "/demo/ocean/2024", $first: Int = 20) {
 # An estimate of a request.
 query Estimate($input: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
   estimateRequest(input: $input) {
-    estimate { files bytes bytesOnDisk bytesToRecall end { earliest planned latest } }
+    estimate { fileCount bytes bytesOnDisk bytesToRecall end { earliest planned latest } }
     errors { message }
   }
 }
@@ -95,7 +95,7 @@ mutation Restore($input: CreateRequestInput! = { quota: "alice", pattern: "/demo
 # The progress of a request until it is finished.
 subscription Progress($id: Int! = 1) {
   requestProgress(requestId: $id) {
-    state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal bytesPerSecond eta { earliest planned latest } eventId
+    state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal bytesPerSecond end { earliest planned latest } eventId
   }
 }
 

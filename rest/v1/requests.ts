@@ -86,8 +86,10 @@ export async function post(ctx: Context, req: Request, res: Response): Promise<v
  */
 function readKey({ headers }: Request): string | undefined {
   const value = headers['idempotency-key'] as string | undefined; // Node.js joins repeated headers
-  const [, quoted] = /^"((?:[^"\\]|\\["\\])+)"$/.exec(value ?? '') ?? [];
-  return quoted?.replace(/\\(.)/g, '$1') ?? value;
+  if (!value?.startsWith('"')) return value;
+  const [, quoted] = /^"((?:[^"\\]|\\["\\])*)"$/.exec(value) ?? [];
+  if (quoted === undefined) throw new InvalidInputError('Idempotency-Key', `must be a quoted string, not ${value}`);
+  return quoted.replace(/\\(.)/g, '$1');
 }
 
 export async function put(ctx: Context, req: Request, res: Response): Promise<void> {

@@ -86,12 +86,12 @@ async function adoptDisks(
       const problem = isTrial
         ? await checkNewDisk(ctx, mountpoint)
         : (await addDisk(ctx, { mountpoint, size })).problem;
-      if (problem !== undefined) report({ kind: 'disk-unmarked', thing: mountpoint, there, here: problem });
+      if (problem !== undefined) report({ kind: 'disk-unmarked', object: mountpoint, there, here: problem });
       counts.disks++;
     } catch (error) {
       if (error instanceof UnavailableError) throw error;
       refused.add(mountpoint);
-      report({ kind: 'disk-refused', thing: mountpoint, there, here: `none: ${messageOf(error)}` });
+      report({ kind: 'disk-refused', object: mountpoint, there, here: `none: ${messageOf(error)}` });
     }
   }
   return refused;

@@ -128,7 +128,7 @@ export async function reportUnheld({ db }: Context, { report }: Adopting): Promi
     const there = `${plural(files, 'restored file')} that no request contains, ${bytes} bytes in total`;
     report({
       kind: 'copy-unheld',
-      thing: mountpoint,
+      object: mountpoint,
       there,
       here: 'kept until "tapegate adopt --finish" releases the copies',
     });

@@ -38,7 +38,7 @@ export async function chooseSourceFiles(client: PoolClient, { report }: Adopting
   );
   for (const { path, times, stage, size } of rows) {
     const here = `only one of these files: ${describeThere({ stage, size })}`;
-    report({ kind: 'file-twice', thing: path, there: `${times} files with this path`, here });
+    report({ kind: 'file-twice', object: path, there: `${times} files with this path`, here });
   }
 }
 
@@ -64,7 +64,7 @@ export async function adoptFiles(ctx: Context, client: PoolClient, adopting: Ado
   );
   const problems = new Map(clashing.map(({ path, problem }) => [path, problem]));
   for (const { path, ...file } of rows.sort((a, b) => (a.path < b.path ? -1 : 1))) {
-    report({ kind: 'file-refused', thing: path, there: describeThere(file), here: `nothing: ${problems.get(path)}` });
+    report({ kind: 'file-refused', object: path, there: describeThere(file), here: `nothing: ${problems.get(path)}` });
   }
 }
 
@@ -101,16 +101,16 @@ function toCatalogueRow(line: number, file: ChosenFile, { report }: Adopting): C
   const there = describeThere(file);
   const letter = stageLettersThere[stage];
   if (letter === undefined) {
-    if (hereSize === null) report({ kind: 'file-deleted', thing: path, there, here: 'nothing' });
+    if (hereSize === null) report({ kind: 'file-deleted', object: path, there, here: 'nothing' });
     return undefined;
   }
   if (hereSize !== null && String(hereSize) !== size) {
-    report({ kind: 'file-size', thing: path, there, here: `${hereStage}, ${hereSize} bytes, as in the catalogue` });
+    report({ kind: 'file-size', object: path, there, here: `${hereStage}, ${hereSize} bytes, as in the catalogue` });
     return undefined;
   }
   const verified = readSourceTime(file.verified);
   const row = checkRow(line, { path, size, stage: letter, ...(verified ? { verified } : {}) });
   if (!(row instanceof RowError)) return row;
-  report({ kind: 'file-refused', thing: path, there, here: `nothing: ${row.problem}` });
+  report({ kind: 'file-refused', object: path, there, here: `nothing: ${row.problem}` });
   return undefined;
 }

@@ -59,8 +59,8 @@ async function releaseUnheld(ctx: Context, done: Finish, report: (left: Differen
       try {
         ((await compareCopy(copy)) === 'changed' ? changed : unchanged).push(copy);
       } catch (error) {
-        const thing = `${copy.mountpoint}${copy.path}`;
-        report({ kind: 'copy-left', thing, there: 'no request', here: messageOf(error) });
+        const object = `${copy.mountpoint}${copy.path}`;
+        report({ kind: 'copy-left', object, there: 'no request', here: messageOf(error) });
       }
     }
     const gone = new Set(await releaseCopies(ctx, { unchanged, changed }));
@@ -87,7 +87,7 @@ async function removeOldNames(
       if (fate === 'kept') done.kept++;
       if (fate === 'left') {
         done.left++;
-        report({ kind: 'name-left', thing: name.sourcePath, there: `a name of ${name.path ?? 'a file'}`, here: why });
+        report({ kind: 'name-left', object: name.sourcePath, there: `a name of ${name.path ?? 'a file'}`, here: why });
       }
       if (fate === 'removed' || fate === 'gone') gone.push({ ...name, ctimeNs: await readOtherName(name) });
     }

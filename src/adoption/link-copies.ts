@@ -53,7 +53,7 @@ async function tryTake(
 ): Promise<[FoundCopy] | []> {
   const there = `restored, ${copy.size} bytes`;
   const refuse = (kind: string, problem: string): [] => {
-    adopting.report({ kind, thing: copy.path, there, here: `on tape: ${problem}` });
+    adopting.report({ kind, object: copy.path, there, here: `on tape: ${problem}` });
     return [];
   };
   const { diskId, mountpoint, checksum } = copy;

@@ -38,7 +38,7 @@ export async function adoptQuotas(ctx: Context, client: PoolClient, adopting: Ad
     if (!quota) continue;
     if (seen.has(quota.user)) {
       const here = 'only the first quota, with the requests of both quotas';
-      adopting.report({ kind: 'quota-twice', thing: quota.user, there: `another quota, ${row.id}`, here });
+      adopting.report({ kind: 'quota-twice', object: quota.user, there: `another quota, ${row.id}`, here });
       continue;
     }
     seen.add(quota.user);
@@ -55,7 +55,7 @@ interface Quota {
 }
 
 function readQuota(row: SourceQuota, { report }: Adopting): Quota | undefined {
-  const thing = row.user ?? `quota ${row.id}`;
+  const object = row.user ?? `quota ${row.id}`;
   try {
     const user = checkText('user', row.user ?? '');
     if (user === '') throw new Error('the quota has no user');
@@ -65,14 +65,14 @@ function readQuota(row: SourceQuota, { report }: Adopting): Quota | undefined {
     const id = idOf(row.id);
     if (id === null) {
       const here = `a new id, because Tapegate accepts ids only up to ${LAST_ADOPTED_ID}`;
-      report({ kind: 'quota-id', thing: user, there: row.id, here });
+      report({ kind: 'quota-id', object: user, there: row.id, here });
     }
     const quota = { id, user, size, email: '', notes: (row.notes ?? '').replaceAll('\0', '') };
     return { ...quota, email: emailOf(row, report) };
   } catch (error) {
     report({
       kind: 'quota-refused',
-      thing,
+      object,
       there: `a quota of ${row.size} bytes`,
       here: `nothing: ${messageOf(error)}`,
     });
@@ -84,7 +84,7 @@ function emailOf({ user, email }: SourceQuota, report: Adopting['report']): stri
   try {
     return email ? checkAddress('email', email) : '';
   } catch (error) {
-    report({ kind: 'address-refused', thing: user ?? '', there: email ?? '', here: `none: ${messageOf(error)}` });
+    report({ kind: 'address-refused', object: user ?? '', there: email ?? '', here: `none: ${messageOf(error)}` });
     return '';
   }
 }
@@ -105,11 +105,11 @@ async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting
   if (row.here !== null && row.digest === null && !isSame) {
     const there = `${quota.size} bytes, ${quota.email || 'no address'}`;
     const here = `${row.hereSize} bytes, ${row.hereEmail || 'no address'}, because this quota was created in Tapegate`;
-    report({ kind: 'quota-differs', thing: quota.user, there, here });
+    report({ kind: 'quota-differs', object: quota.user, there, here });
     return;
   }
   if (row.here !== null && quota.id !== null && row.here !== quota.id) {
-    report({ kind: 'quota-id', thing: quota.user, there: String(quota.id), here: String(row.here) });
+    report({ kind: 'quota-id', object: quota.user, there: String(quota.id), here: String(row.here) });
   }
   if (row.here === null) counts.quotas++;
   else if (row.digest !== null) counts.changed++;
@@ -117,7 +117,7 @@ async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting
   const id = await storeQuota(ctx, quota, digest);
   if (row.here === null && quota.id !== null && id !== quota.id) {
     const here = `${id}: another quota already has the source's id`;
-    report({ kind: 'quota-id', thing: quota.user, there: String(quota.id), here });
+    report({ kind: 'quota-id', object: quota.user, there: String(quota.id), here });
   }
 }
 

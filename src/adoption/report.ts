@@ -9,7 +9,7 @@ export interface Difference {
   /** The kind of difference, as a stable name for scripts, such as `quota-differs` or `copy-size`. */
   kind: string;
   /** The user, path, request id or mount point that the difference concerns. */
-  thing: string;
+  object: string;
   there: string;
   here: string;
 }

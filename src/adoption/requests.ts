@@ -60,7 +60,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, repor
   );
   for (const { id, label } of rows) {
     counts.ended++;
-    report({ kind: 'request-gone', thing: String(id), there: 'nothing', here: `cancelled: ${label}` });
+    report({ kind: 'request-gone', object: String(id), there: 'nothing', here: `cancelled: ${label}` });
     if (isTrial) continue;
     await cancelRequest(ctx, id);
     await ctx.db.pool.query(sql`UPDATE adopted SET digest = '' WHERE kind = 'REQUEST' AND id = ${id}`);
@@ -110,7 +110,7 @@ async function readRequest(
   const { id, user } = row;
   if (user === CHECKING_USER) return undefined;
   const say = (kind: string, there: string | null, here: string) =>
-    report({ kind, thing: id, there: there ?? 'nothing', here });
+    report({ kind, object: id, there: there ?? 'nothing', here });
   try {
     if (user === null) throw new Error('the quota of the request does not exist in the source');
     const { pattern, files } = await readSelection(client, row, say);
@@ -201,7 +201,7 @@ async function adoptOne(
   }
   if (row.state !== null && row.digest === null) {
     const here = 'another request, created in Tapegate';
-    report({ kind: 'request-here', thing: String(id), there: `a request of ${user}: ${label}`, here });
+    report({ kind: 'request-here', object: String(id), there: `a request of ${user}: ${label}`, here });
     return;
   }
   if (row.state === null) counts.requests++;
@@ -218,6 +218,6 @@ async function adoptOne(
   } catch (error) {
     if (!(error instanceof UserError)) throw error;
     const here = `${row.state === null ? 'nothing' : 'as it was'}: ${messageOf(error)}`;
-    report({ kind: 'request-refused', thing: String(id), there: `a request of ${user}`, here });
+    report({ kind: 'request-refused', object: String(id), there: `a request of ${user}`, here });
   }
 }

@@ -132,7 +132,7 @@ export async function reportRefusedIds(client: PoolClient, { report }: Adopting)
     const here = isLast
       ? `ignored: ${bound}; ids of new requests begin after the largest adopted id`
       : `nothing: ${bound}`;
-    report({ kind: 'request-refused', thing: id, there, here });
+    report({ kind: 'request-refused', object: id, there, here });
   }
 }
 

@@ -4,25 +4,25 @@ import { Argument, type Command, Option } from 'commander';
 import { describeNoQuota, quote } from '../core/errors.js';
 import { plural } from '../core/text/plural.js';
 import {
+  type AddPathRuleInput,
   CreateTokenDocument,
   type MemberKind,
   type MemberRowFragment,
   MembersDocument,
   type PathAction,
   QuotaDocument,
-  RemoveMemberDocument,
+  RemoveQuotaMemberDocument,
   RemoveRuleDocument,
   RevokeTokenDocument,
   type RuleRowFragment,
   RulesDocument,
-  SetMemberDocument,
-  type SetPathRuleInput,
+  SetQuotaMemberDocument,
   SetRuleDocument,
   type TokenRole,
   type TokenRowFragment,
   TokensDocument,
 } from '../generated/operations.js';
-import { ask, askChange, askNodes, askNow } from './connection/gateway-client.js';
+import { ask, askChange, askNodes, askNow, askPages } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { readNumber, readRetention } from './terminal/arguments.js';
 import { CommandError, UsageError } from './terminal/failure.js';
@@ -150,12 +150,12 @@ function registerMember(program: Command): void {
     .description("Allow a user or group to use another user's quota")
     .option('--group', 'treat <name> as a group')
     .option('--manager', 'also allow the member to change all requests and members of the quota')
-    .action((user, name, options) => setMember(findSite(), { user, name }, options));
+    .action((user, name, options) => setQuotaMember(findSite(), { user, name }, options));
   member
     .command('remove <user> <name>')
     .description("Remove a member from a quota, but keep the member's requests")
     .option('--group', 'treat <name> as a group')
-    .action((user, name, options) => removeMember(findSite(), { user, name }, options));
+    .action((user, name, options) => removeQuotaMember(findSite(), { user, name }, options));
   member
     .command('list <user>')
     .description('List the members of a quota')
@@ -172,23 +172,34 @@ const MEMBER_ARGUMENTS = { quota: '<user>', name: '<name>' };
 const kindOf = ({ group = false }: MemberOptions): MemberKind => (group ? 'GROUP' : 'USER');
 const describe = ({ kind, name }: MemberRowFragment) => `${kind.toLowerCase()} ${name}`;
 
-async function setMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
+async function setQuotaMember(
+  url: string,
+  given: { user: string; name: string },
+  options: MemberOptions,
+): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name, isManager: options.manager ?? false };
-  const member = await askChange(url, SetMemberDocument, { input }, MEMBER_ARGUMENTS);
+  const member = await askChange(url, SetQuotaMemberDocument, { input }, MEMBER_ARGUMENTS);
   const role = member.isManager ? 'manager' : 'member';
   printResult(member, `${describe(member)} is a ${role} of quota ${given.user}`, options);
 }
 
-async function removeMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
+async function removeQuotaMember(
+  url: string,
+  given: { user: string; name: string },
+  options: MemberOptions,
+): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name };
-  const member = await askChange(url, RemoveMemberDocument, { input }, MEMBER_ARGUMENTS);
+  const member = await askChange(url, RemoveQuotaMemberDocument, { input }, MEMBER_ARGUMENTS);
   printResult(member, `${describe(member)} is no longer a member of quota ${given.user}`, options);
 }
 
 async function listMembers(url: string, user: string, options: OutputOptions): Promise<void> {
-  const { quota } = await ask(url, MembersDocument, { user });
-  if (!quota) throw new CommandError(describeNoQuota(user));
-  const { members } = quota;
+  const pages = askPages(url, MembersDocument, { user }, ({ quota }) => {
+    if (!quota) throw new CommandError(describeNoQuota(user));
+    return quota.members;
+  });
+  const members: MemberRowFragment[] = [];
+  for await (const { edges } of pages) members.push(...edges.map(({ node }) => node));
   printRows(members, options, {
     none: `quota ${user} has no members`,
     header: ['MEMBER', 'ROLE'],
@@ -239,7 +250,7 @@ interface GivenRule {
   prefix: string;
 }
 
-function readRule({ action, prefix }: GivenRule, { user, group, everybody }: RuleOptions): SetPathRuleInput {
+function readRule({ action, prefix }: GivenRule, { user, group, everybody }: RuleOptions): AddPathRuleInput {
   if ([user, group, everybody].filter((given) => given !== undefined).length !== 1) {
     throw new UsageError('give exactly one of --user, --group and --everybody');
   }

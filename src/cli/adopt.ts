@@ -47,8 +47,8 @@ async function adoptSource(ctx: Context, archiveRoot: string, source: string, op
   const { adopt } = await import('../adoption/adopt.js');
   const { json = false, dryRun: isTrial = false } = options;
   const print = (difference: Difference) => {
-    const { kind, thing, there, here } = difference;
-    printResult(difference, `${kind}: ${thing}: source: ${there}; Tapegate: ${here}`, { json });
+    const { kind, object, there, here } = difference;
+    printResult(difference, `${kind}: ${object}: source: ${there}; Tapegate: ${here}`, { json });
   };
   const adoption = await adopt(ctx, source, { isTrial, archiveRoot }, print);
   printResult(adoption, formatAdoption(adoption, isTrial), { json });
@@ -69,7 +69,8 @@ function formatAdoption(adoption: Adoption, isTrial: boolean): string {
 
 async function finish(ctx: Context, archiveRoot: string, { json = false }: OutputOptions): Promise<void> {
   const { finishAdoption } = await import('../adoption/finish.js');
-  const print = (left: Difference) => (json ? printJson(left) : printLine(`${left.kind}: ${left.thing}: ${left.here}`));
+  const print = (left: Difference) =>
+    json ? printJson(left) : printLine(`${left.kind}: ${left.object}: ${left.here}`);
   const done = await finishAdoption(ctx, archiveRoot, print);
   if (json) return printJson(done);
   const { names, kept, left, released, bytes } = done;

@@ -85,17 +85,17 @@ async function findLatest(url: string, filter: AuditCursorsQueryVariables, count
 }
 
 function cellsOf(row: AuditRowFragment): string[] {
-  const { at, caller, authentication, address, operation, objectKind, object, result, count } = row;
+  const { at, caller, authentication, address, operation, objectKind, object, result, errorCode, count } = row;
   const isDrain = operation === 'suspend' && JSON.parse(row.input).mode === 'DRAINING';
   const repeats = count > 1 ? ` (${count} times)` : '';
-  const target = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object}`.trimEnd();
+  const target = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object ?? ''}`.trimEnd();
   return [
     formatTime(at),
-    caller === '' ? '-' : caller,
+    caller ?? '-',
     `${address ?? '-'} (${authentication.toLowerCase()})`,
     isDrain ? `${operation} (draining)` : operation,
     target,
-    `${result}${repeats}`,
+    `${errorCode ?? result}${repeats}`,
   ];
 }
 

@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
 import type { DiskRow, RemovedDisk } from '../domain/disks/disks.js';
-import { RemoveDiskDocument, ResizeDiskDocument, RestoreDisksDocument } from '../generated/operations.js';
+import { RemoveRestoreDiskDocument, ResizeRestoreDiskDocument, RestoreDisksDocument } from '../generated/operations.js';
 import type { DiskState } from '../restore-area/setup.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
 import { describeHosts, findOperatedSite, LOCAL, operate, withSerial } from './connection/where.js';
@@ -30,11 +30,11 @@ export function register(program: Command): void {
     .command('resize <mountpoint>')
     .description('Change the allocation of a restore disk')
     .requiredOption(...sizeOption)
-    .action((mountpoint, options) => resizeDisk(mountpoint, options));
+    .action((mountpoint, options) => resizeRestoreDisk(mountpoint, options));
   disk
     .command('remove <mountpoint>')
     .description('Remove a restore disk that contains no copies')
-    .action((mountpoint, options) => removeDisk(mountpoint, options));
+    .action((mountpoint, options) => removeRestoreDisk(mountpoint, options));
 }
 
 const sizeOption = ['--size <size>', 'allocation in bytes, for example 500G or 10T', toSize('--size')] as const;
@@ -79,7 +79,7 @@ export async function askHosts(url: string): Promise<Map<string, string[]>> {
   return new Map(disks.map(({ mountpoint, hosts }) => [mountpoint, hosts]));
 }
 
-async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<void> {
+async function resizeRestoreDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const url = findOperatedSite();
   const absolute = url === LOCAL ? path.resolve(mountpoint) : readAbsolute(mountpoint);
   const disk = await resizeAt(url, absolute, options.size);
@@ -96,7 +96,7 @@ async function warnOfExcess(disk: DiskRow): Promise<void> {
 }
 
 async function resizeAt(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
-  return withSerial(await askChange(url, ResizeDiskDocument, { input: { mountpoint, size } }));
+  return withSerial(await askChange(url, ResizeRestoreDiskDocument, { input: { mountpoint, size } }));
 }
 
 function printSize(disk: DiskRow, options: OutputOptions): void {
@@ -109,11 +109,11 @@ function readAbsolute(mountpoint: string): string {
   throw new UsageError(`a mount point on another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
 }
 
-async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {
+async function removeRestoreDisk(mountpoint: string, options: OutputOptions): Promise<void> {
   const { disk, problem } = await operate<{ disk: RemovedDisk; problem: string | undefined }>({
     local: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
     remote: async (url) => {
-      const removed = await askChange(url, RemoveDiskDocument, { mountpoint: readAbsolute(mountpoint) });
+      const removed = await askChange(url, RemoveRestoreDiskDocument, { mountpoint: readAbsolute(mountpoint) });
       const problem = 'a gateway cannot change restore disks; to add the disk again, use "tapegate disk add --mark"';
       return { disk: withSerial(removed), problem };
     },

@@ -78,9 +78,9 @@ const repairs: Readonly<Record<string, string>> = {
   'staging-without-recall': 'released',
 };
 
-function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): string {
+function formatFinding({ kind, object, expected, found, isRepaired }: Finding): string {
   const repair = isRepaired ? ` (${repairs[kind] ?? 'repaired'})` : '';
-  return `${kind}: ${thing}: expected ${expected}; found ${found}${repair}`;
+  return `${kind}: ${object}: expected ${expected}; found ${found}${repair}`;
 }
 
 function formatReport({ examined, found, repaired }: Report, kinds: ReadonlyMap<string, number>): string {

@@ -9,7 +9,7 @@ import {
   type LibraryRowFragment,
   type LibraryType,
   RemoveLibraryDocument,
-  SetLibraryDocument,
+  UpdateLibraryDocument,
 } from '../generated/operations.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
 import { findOperatedSite } from './connection/where.js';
@@ -34,7 +34,7 @@ export function register(program: Command): void {
     .option('--type <type>', "the library's current type; the type cannot be changed", toType)
     .option('--set <key=value...>', 'settings to change; an empty value (key=) removes a setting')
     .addHelpText('after', `\nEngines may interrupt active reads and repeat them.\n${SECRETS}`)
-    .action((name, options) => setLibrary(name, options));
+    .action((name, options) => updateLibrary(name, options));
   library
     .command('list')
     .description('List tape systems')
@@ -79,12 +79,12 @@ async function addLibrary(name: string, options: LibraryOptions & { type: Librar
   printLibrary(await askChange(findOperatedSite(), AddLibraryDocument, { input }), 'added', options);
 }
 
-async function setLibrary(name: string, options: LibraryOptions & { type?: LibraryType }): Promise<void> {
+async function updateLibrary(name: string, options: LibraryOptions & { type?: LibraryType }): Promise<void> {
   const input = { ...readInput(name, options), type: options.type };
   if (Object.values(input).filter((given) => given !== undefined).length === 1) {
     throw new UsageError('nothing to change: give --set, --drives, --depth-files or --depth-bytes');
   }
-  printLibrary(await askChange(findOperatedSite(), SetLibraryDocument, { input }), 'changed', options);
+  printLibrary(await askChange(findOperatedSite(), UpdateLibraryDocument, { input }), 'changed', options);
 }
 
 function printLibrary(row: LibraryRowFragment, done: string, options: OutputOptions): void {
@@ -181,7 +181,7 @@ function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string
   return parts.flat().join(', ') || 'default';
 }
 
-function formatState({ suspension, problem, nextTry }: ShownLibrary): string {
+function formatState({ suspension, problem, nextTryAt: nextTry }: ShownLibrary): string {
   if (suspension) return formatSuspension(suspension);
   return problem === null ? 'in service' : formatProblem(new Date().toISOString(), `failed: ${problem}`, nextTry);
 }

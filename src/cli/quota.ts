@@ -104,8 +104,8 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
     ['USED', formatExact(quota.used)],
     ['FREE', formatExact(quota.size > quota.used ? quota.size - quota.used : 0n)],
     ['WEIGHT', String(quota.weight)],
-    ['EMAIL', quota.email],
-    ['NOTES', quota.notes],
+    ['EMAIL', quota.email ?? ''],
+    ['NOTES', quota.notes ?? ''],
   ]);
 }
 
@@ -118,7 +118,7 @@ function formatExact(bytes: bigint): string {
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await askChange(findOperatedSite(), RemoveQuotaDocument, { user });
   if (options.json) return printJson(quota);
-  const { user: removed, tokens, memberOf, ruledDirectories } = quota;
+  const { user: removed, tokenCount: tokens, memberOf, ruledDirectories } = quota;
   printLine(`quota ${removed} is removed; its ended requests are still listed`);
   if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer valid for quota ${removed}`);
   if (memberOf.length > 0) printLine(`${removed} is no longer a member of these quotas: ${memberOf.join(', ')}`);
@@ -151,7 +151,13 @@ const formatUsage = (used: bigint, size: bigint): string =>
 async function purgeUser(user: string, options: OutputOptions): Promise<void> {
   const result = await askChange(findOperatedSite(), PurgeUserDocument, { user });
   if (options.json) return printJson(result);
-  const { pseudonym, requests, emails, tokens, auditRows } = result;
+  const {
+    pseudonym,
+    requestCount: requests,
+    emailCount: emails,
+    tokenCount: tokens,
+    auditEntryCount: auditRows,
+  } = result;
   printLine(
     `the user's name was replaced with ${pseudonym} in ${plural(requests, 'request')}, ${plural(emails, 'email')}, ${plural(tokens, 'token')} and ${plural(auditRows, 'audit entry', 'audit entries')}`,
   );

@@ -39,7 +39,9 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
     if (node.comparison) printToStderr(describeComparison(node.mountpoint, node.comparison));
   }
   if (fence !== null)
-    printToStderr(`this Tapegate is fenced: ${fence} ("tapegate takeover" takes over the restore disks and libraries)`);
+    printToStderr(
+      `this Tapegate is fenced: ${fence.reason} ("tapegate takeover" takes over the restore disks and libraries)`,
+    );
   if (options.json) return printJson({ fence, processes });
   printRows(present(processes), options, {
     none: 'no gateway or engine is running',
@@ -57,8 +59,11 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
   });
 }
 
-const describeComparison = (mountpoint: string, { compared, total }: { compared: number; total: number }) =>
-  `disk ${mountpoint}: the disk has changed; checksums of its copies are being verified, ${compared.toLocaleString('en-US')} of ${total.toLocaleString('en-US')} done`;
+const describeComparison = (
+  mountpoint: string,
+  { filesCompared, filesTotal }: { filesCompared: number; filesTotal: number },
+) =>
+  `disk ${mountpoint}: the disk has changed; checksums of its copies are being verified, ${filesCompared.toLocaleString('en-US')} of ${filesTotal.toLocaleString('en-US')} done`;
 
 interface ListOptions extends OutputOptions {
   limit?: string;
@@ -75,7 +80,7 @@ async function listMail(url: string, options: ListOptions): Promise<void> {
   printRows(await askNodes(url, WaitingMailDocument, {}, readLimit(options)), options, {
     none: 'no email is waiting',
     header: ['USER', 'EMAILS', 'SINCE', 'WAITING FOR', 'NEXT', 'ERROR'],
-    cells: ({ user, emails, since, waitsFor, nextAt, lastError }) => [
+    cells: ({ user, emailCount: emails, since, waitsFor, nextAt, lastError }) => [
       user,
       emails,
       formatTime(since),

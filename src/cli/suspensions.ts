@@ -69,9 +69,9 @@ async function suspend(
 }
 
 /** Returns `suspended` or `draining`, followed by the reason for the suspension. */
-export function formatSuspension({ mode, reason }: { mode: string; reason: string }): string {
+export function formatSuspension({ mode, reason }: { mode: string; reason: string | null }): string {
   const state = mode === 'DRAINING' ? 'draining' : 'suspended';
-  return reason === '' ? state : `${state}: ${reason}`;
+  return !reason ? state : `${state}: ${reason}`;
 }
 
 async function resume(
@@ -85,7 +85,7 @@ async function resume(
 
 async function listSuspensions(url: string, options: OutputOptions): Promise<void> {
   printRows(await askNodes(url, SuspensionsDocument, {}), options, {
-    present: ({ nextTry: _, ...row }) => row,
+    present: ({ nextTryAt: _, ...row }) => row,
     none: 'nothing is suspended',
     header: ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
     cells: ({ kind, name, mode, since, reason }) => [kind.toLowerCase(), name, mode, formatTime(since), reason],

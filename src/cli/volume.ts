@@ -9,7 +9,7 @@ import {
   MoveVolumeDocument,
   ReinstateVolumeDocument,
   RetireVolumeDocument,
-  SetVolumeDocument,
+  SetVolumeMediumDocument,
   VolumesDocument,
 } from '../generated/operations.js';
 import { askChange, askNodes } from './connection/gateway-client.js';
@@ -62,7 +62,7 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
   if (names.length > 0 === all) throw new UsageError('give names of volumes, or --all');
   const input = { ...(all ? { all } : { names }), medium: options.medium };
   const medium = nameOfValue(options.medium);
-  const { volumeCount } = await askChange(findOperatedSite(), SetVolumeDocument, { input });
+  const { volumeCount } = await askChange(findOperatedSite(), SetVolumeMediumDocument, { input });
   printResult({ medium, volumeCount }, `${plural(volumeCount, 'volume')}: medium ${medium}`, options);
 }
 
@@ -129,7 +129,7 @@ async function retireVolume(name: string, { json, dryRun, reason, withdraw }: Re
   const input = { name, reason, withdraw, dryRun };
   const retired = await askChange(findOperatedSite(), RetireVolumeDocument, { input });
   if (json) return printJson(retired);
-  const { fileCount, bytes, elsewhere, withdrawn, requestCount } = retired;
+  const { fileCount, bytes, filesElsewhere: elsewhere, filesWithdrawn: withdrawn, requestCount } = retired;
   const is = dryRun ? 'would be ' : 'is ';
   const are = (count: number) => (dryRun ? `${plural(count, 'file')} would be` : plural(count, 'file is', 'files are'));
   printLine(`volume ${printable(name)} ${is}retired: ${plural(fileCount, 'file')}, ${formatBytes(bytes)}`);

@@ -6,8 +6,8 @@ import {
   type CreateWebhookMutation,
   RemoveWebhookDocument,
   RotateWebhookDocument,
-  SetWebhookDocument,
   TestWebhookDocument,
+  UpdateWebhookDocument,
   type WebhookEvent,
   type WebhookMessageState,
   WebhookMessagesDocument,
@@ -46,7 +46,7 @@ export function register(program: Command): void {
     .option('--note <text>', 'purpose of the webhook')
     .option('--on', 'enable the webhook: send waiting, failed and new messages')
     .option('--off', 'disable the webhook: send nothing, and store no new messages')
-    .action((id, options) => setWebhook(findSite(), readNumber('<id>', id), options));
+    .action((id, options) => updateWebhook(findSite(), readNumber('<id>', id), options));
   webhook
     .command('rotate <id>')
     .description('Replace the secret; for a day, messages are signed with the old and the new secret')
@@ -123,7 +123,7 @@ function showSecret(
   if (!options.json) printToStderr(`webhook ${webhook.webhookId} ${state}; the secret is not shown again`);
 }
 
-async function setWebhook(
+async function updateWebhook(
   url: string,
   id: number,
   options: SettingOptions & { on?: boolean; off?: boolean },
@@ -134,7 +134,7 @@ async function setWebhook(
   if (Object.values(input).filter((value) => value !== undefined).length === 1) {
     throw new UsageError('nothing to change: give --url, --event, --note, --on or --off');
   }
-  const webhook = await askChange(url, SetWebhookDocument, { input });
+  const webhook = await askChange(url, UpdateWebhookDocument, { input });
   printResult(webhook, `webhook ${id} ${describe(webhook)}`, options);
 }
 
@@ -162,7 +162,7 @@ async function listWebhooks(url: string, options: OutputOptions): Promise<void> 
       webhook.webhookId,
       webhook.user ?? 'all',
       webhook.url,
-      webhook.waiting,
+      webhook.messagesWaiting,
       describe(webhook),
       webhook.note,
     ],

@@ -4,7 +4,7 @@
  * - A transaction may lock a row at any time if it does not wait (`SKIP LOCKED`, `NOWAIT`).
  * - A statement that changes a row also locks the row.
  * - A request's lock covers its request files and unresolved paths. A file's lock covers the file's rows in the table
- *   `verification`, except rows that an import or `verifyAgain` deletes. A webhook's lock covers its messages.
+ *   `verification`, except rows that an import or `verifyFiles` deletes. A webhook's lock covers its messages.
  * - The email sender and the pruning job lock emails without waiting. `purgeUser` locks emails after quotas. An engine
  *   claims a copy before it removes the copy. A transaction that creates or deletes such a claim locks the claim last.
  * - Two transactions that insert the same paths might wait for each other at the unique index on paths. Imports

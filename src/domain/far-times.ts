@@ -13,7 +13,7 @@ interface Times {
   kind: string;
   table: Sql;
   key: Sql;
-  thing: Sql;
+  object: Sql;
   /**
    * Columns that contain times. For each column, `most` is the longest plausible interval from now until a time in the
    * column.
@@ -32,18 +32,18 @@ const [RETRY, LONG_RETRY] = ['2 hours', '2 days'];
 const all: readonly Times[] = [
   {
     ...{ kind: 'drive-far-ahead', table: sql`drive t`, key: sql`t.id`, isLease: true },
-    ...{ thing: sql`'drive ' || t.name`, columns: [['lease_until', '']] },
+    ...{ object: sql`'drive ' || t.name`, columns: [['lease_until', '']] },
   },
   {
     ...{ kind: 'stager-far-ahead', table: sql`stager t`, key: sql`t.library_id`, isLease: true },
-    ...{ thing: sql`'library ' || t.library_id`, columns: [['lease_until', '']] },
+    ...{ object: sql`'library ' || t.library_id`, columns: [['lease_until', '']] },
   },
   {
     ...{
       kind: 'library-far-ahead',
       table: sql`stager t`,
       key: sql`t.library_id`,
-      thing: sql`'library ' || t.library_id`,
+      object: sql`'library ' || t.library_id`,
     },
     columns: [
       ['rest_until', RETRY],
@@ -51,11 +51,11 @@ const all: readonly Times[] = [
     ],
   },
   {
-    ...{ kind: 'volume-far-ahead', table: sql`volume t`, key: sql`t.id`, thing: sql`'volume ' || t.name` },
+    ...{ kind: 'volume-far-ahead', table: sql`volume t`, key: sql`t.id`, object: sql`'volume ' || t.name` },
     columns: [['retry_at', RETRY]],
   },
   {
-    ...{ kind: 'disk-far-ahead', table: sql`restore_disk t`, key: sql`t.id`, thing: sql`t.mountpoint` },
+    ...{ kind: 'disk-far-ahead', table: sql`restore_disk t`, key: sql`t.id`, object: sql`t.mountpoint` },
     columns: [
       ['retry_at', RETRY],
       ['full_until', RETRY],
@@ -67,39 +67,39 @@ const all: readonly Times[] = [
       table: sql`suspension t`,
       key: sql`abs(hashtext(t.kind::text || t.name)::bigint)`,
     },
-    ...{ thing: sql`lower(t.kind::text) || ' ' || t.name`, columns: [['retry_at', RETRY]] },
+    ...{ object: sql`lower(t.kind::text) || ' ' || t.name`, columns: [['retry_at', RETRY]] },
   },
   {
     ...{ kind: 'recall-far-ahead', table: sql`recall t`, key: sql`t.file_id`, which: sql`t.not_before <> 'infinity'` },
-    ...{ thing: sql`'recall of file ' || t.file_id`, columns: [['not_before', RETRY]] },
+    ...{ object: sql`'recall of file ' || t.file_id`, columns: [['not_before', RETRY]] },
   },
   {
     ...{ kind: 'verification-far-ahead', table: sql`verification t`, key: sql`t.file_id` },
-    ...{ thing: sql`'check of file ' || t.file_id`, columns: [['not_before', RETRY]] },
+    ...{ object: sql`'check of file ' || t.file_id`, columns: [['not_before', RETRY]] },
   },
   {
     ...{ kind: 'removal-far-ahead', table: sql`removal t`, key: sql`t.file_id` },
-    ...{ thing: sql`'removal of file ' || t.file_id`, columns: [['claimed_until', RETRY]] },
+    ...{ object: sql`'removal of file ' || t.file_id`, columns: [['claimed_until', RETRY]] },
   },
   {
     ...{ kind: 'link-far-ahead', table: sql`archive_link t`, key: sql`t.file_id` },
-    ...{ thing: sql`'link of file ' || t.file_id`, columns: [['check_at', RETRY]] },
+    ...{ object: sql`'link of file ' || t.file_id`, columns: [['check_at', RETRY]] },
   },
   {
     ...{ kind: 'staging-far-ahead', table: sql`staging t`, key: sql`t.file_id` },
-    ...{ thing: sql`'file ' || t.file_id || ' at library ' || t.library_id`, columns: [['due_at', LONG_RETRY]] },
+    ...{ object: sql`'file ' || t.file_id || ' at library ' || t.library_id`, columns: [['due_at', LONG_RETRY]] },
   },
   {
     ...{ kind: 'mail-far-ahead', table: sql`notification t`, key: sql`t.id`, which: sql`t.state = 'PENDING'` },
-    ...{ thing: sql`'email ' || t.id`, columns: [['next_try_at', RETRY]] },
+    ...{ object: sql`'email ' || t.id`, columns: [['next_try_at', RETRY]] },
   },
   {
     ...{ kind: 'webhook-far-ahead', table: sql`webhook t`, key: sql`t.id` },
-    ...{ thing: sql`'webhook ' || t.id`, columns: [['next_try_at', LONG_RETRY]] },
+    ...{ object: sql`'webhook ' || t.id`, columns: [['next_try_at', LONG_RETRY]] },
   },
   {
     ...{ kind: 'message-far-ahead', table: sql`webhook_message t`, key: sql`t.id`, which: sql`t.state = 'PENDING'` },
-    ...{ thing: sql`'webhook message ' || t.id`, columns: [['next_try_at', LONG_RETRY]] },
+    ...{ object: sql`'webhook message ' || t.id`, columns: [['next_try_at', LONG_RETRY]] },
   },
 ];
 
@@ -124,7 +124,7 @@ function endFar(times: Times, now: Sql, keys: Sql): Sql {
 
 export const farTimeKinds: readonly RepairableKind[] = all.map((times) => ({
   kind: times.kind,
-  find: (after, limit, now) => sql`SELECT ${times.key}::bigint AS key, ${times.thing} AS thing,
+  find: (after, limit, now) => sql`SELECT ${times.key}::bigint AS key, ${times.object} AS object,
       'a plausible time, which is now ' || to_char(${now}, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
       to_char(greatest(${times.columns.map(([name]) => sql`t.${raw(name)}`).reduce((a, b) => sql`${a}, ${b}`)}), 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM ${times.table} WHERE ${times.key} > ${after} AND ${isFar(times, now)} ORDER BY 1 LIMIT ${limit}`,

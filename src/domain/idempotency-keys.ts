@@ -87,8 +87,8 @@ export async function claimKey(tx: Transaction, own: IdempotencyKey, now: string
   );
   if (claimed.length > 0) return undefined;
   const first = await findFirstRequest((statement) => tx.query(statement), own);
-  if (first === undefined) throw new Error('the idempotency key has no request');
-  return first;
+  // if an engine has pruned the key since the conflict, the key can be claimed
+  return first ?? (await claimKey(tx, own, now));
 }
 
 export function setRequest(tx: Transaction, { owner, key }: IdempotencyKey, requestId: number): void {

@@ -16,7 +16,7 @@ import {
   type RemovedDisk,
   readMeasurements,
   refuseNested,
-  removeDisk,
+  removeRestoreDisk,
   setDisk,
 } from '../domain/disks/disks.js';
 import { isProbed, readTraces, recordFolding, recordMarked } from '../domain/disks/markings.js';
@@ -168,7 +168,7 @@ export async function removeDiskAndMarker(
   mountpoint: string,
 ): Promise<{ disk: RemovedDisk; problem: string | undefined }> {
   await ownershipOf(ctx).require();
-  const disk = await removeDisk(ctx, mountpoint);
+  const disk = await removeRestoreDisk(ctx, mountpoint);
   try {
     await removeMarker({ diskId: disk.id, mountpoint });
     return { disk, problem: undefined };
@@ -180,7 +180,7 @@ export async function removeDiskAndMarker(
 export interface DiskState extends DiskRow {
   free: bigint | null;
   problem: string | null;
-  suspension: { mode: SuspensionMode; reason: string } | null;
+  suspension: { mode: SuspensionMode; reason: string | null } | null;
 }
 
 /**
@@ -197,7 +197,7 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const suspensions = (await listSuspensions(ctx)).filter(({ kind }) => kind === 'DISK');
   const describeDisk = async (disk: DiskRow): Promise<DiskState> => {
     const suspended = suspensions.find(({ name }) => name === disk.mountpoint);
-    const suspension = suspended ? { mode: suspended.mode, reason: suspended.reason } : null;
+    const suspension = suspended ? { mode: suspended.mode, reason: suspended.reason || null } : null;
     const local = await measureDisk(calls, disk, ctx.config.restoreGroup);
     const recorded = measurements.get(disk.id);
     const [free, problem] = [local.free ?? recorded?.free ?? null, local.problem ?? recorded?.problem ?? null];

@@ -109,8 +109,8 @@ function Fence() {
   if (!data?.fence) return null;
   return (
     <p class="line" role="alert">
-      This Tapegate is fenced: {data.fence}. It accepts requests, but does not restore files, remove files or send
-      messages until an operator runs “tapegate takeover”.
+      This Tapegate is fenced: {data.fence.reason}. It accepts requests, but does not restore files, remove files or
+      send messages until an operator runs “tapegate takeover”.
     </p>
   );
 }

@@ -10,7 +10,7 @@ import { resume } from '../../src/domain/health/suspensions.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { removeStaleFiles, removeUnheld } from '../../src/restore-area/copies/removal.js';
 import { openCopyDirectory } from '../../src/restore-area/made-directories.js';
-import { addDisk, removeDiskAndMarker as removeDisk } from '../../src/restore-area/setup.js';
+import { addDisk, removeDiskAndMarker as removeRestoreDisk } from '../../src/restore-area/setup.js';
 import type { TestApp } from '../support/app.js';
 import { restoreByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree } from '../support/engine-watch.js';
@@ -180,13 +180,13 @@ test('a mount point is refused as a restore disk if it, or a directory above it,
   expect((await listDisks(app.ctx)).map((disk) => disk.mountpoint)).toEqual([app.restoreDir]);
   chmodSync(above, 0o1777);
   expect(await add()).toBe(mountpoint);
-  await removeDisk(app.ctx, mountpoint);
+  await removeRestoreDisk(app.ctx, mountpoint);
   const umask = process.umask(0);
   const made = path.join(app.dataDir, 'made/disk');
   expect(await add({ mountpoint: made, create: true })).toBe(made);
   process.umask(umask);
   expect([made, path.dirname(made)].map((directory) => statSync(directory).mode & 0o777)).toEqual([0o755, 0o755]);
-  await removeDisk(app.ctx, made);
+  await removeRestoreDisk(app.ctx, made);
 });
 
 test.runIf(isRoot)(
@@ -209,7 +209,7 @@ test.runIf(isRoot)(
       errorClass: 'TRANSIENT',
       message: expect.stringContaining(`set TAPEGATE_RESTORE_GROUP to this group`),
     });
-    await removeDisk(app.ctx, mountpoint);
+    await removeRestoreDisk(app.ctx, mountpoint);
   },
 );
 
@@ -229,8 +229,8 @@ test('the doctor reports untrusted directories, and what to do', async () => {
   chmodSync(kept, 0o777);
   chmodSync(app.restoreDir, 0o777);
   const findings: string[] = [];
-  await examine(app.ctx, { repair: false, checksums: false }, ({ kind, thing, found }) =>
-    findings.push(`${kind} ${thing}: ${found}`),
+  await examine(app.ctx, { repair: false, checksums: false }, ({ kind, object, found }) =>
+    findings.push(`${kind} ${object}: ${found}`),
   );
   chmodSync(app.restoreDir, 0o755);
   rmdirSync(kept);

@@ -1,7 +1,7 @@
 /** Operator of a fuzz test, who resumes suspended objects and limits the number of live requests. */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { removeMember } from '../../src/domain/access/members.js';
+import { removeQuotaMember } from '../../src/domain/access/members.js';
 import { listPathRules, removePathRule } from '../../src/domain/access/path-rules.js';
 import { setMedium } from '../../src/domain/catalogue/volumes.js';
 import type { Context } from '../../src/domain/context.js';
@@ -132,6 +132,6 @@ async function removeRules(
   const { rows: members } = await ctx.db.pool.query<{ quota: string; kind: MemberKind; name: string }>(
     'SELECT q."user" AS quota, m.kind, m.name FROM quota_member m JOIN quota q ON q.id = m.quota_id',
   );
-  for (const member of members) await remove(JSON.stringify(member), () => removeMember(ctx, member));
+  for (const member of members) await remove(JSON.stringify(member), () => removeQuotaMember(ctx, member));
   return left;
 }

@@ -100,7 +100,7 @@ export async function endRound(round: RoundContext): Promise<Violation[]> {
 async function readAudit({ ctx, session }: RoundContext): Promise<void> {
   const { rows: ruled } = await ctx.db.pool.query<{ id: number }>(
     `SELECT id FROM request WHERE request_date <= (
-       SELECT max(at) + interval '1 second' FROM audit WHERE operation IN ('setPathRule', 'removePathRule') AND result = 'DONE')`,
+       SELECT max(at) + interval '1 second' FROM audit WHERE operation IN ('addPathRule', 'removePathRule') AND result = 'DONE')`,
   );
   for (const { id } of ruled) session.known.ruled.add(id);
   const { rows: done } = await ctx.db.pool.query<{ operation: string; count: number }>(

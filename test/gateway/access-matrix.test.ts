@@ -4,8 +4,8 @@
  */
 import { describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config/config.js';
-import { setMember } from '../../src/domain/access/members.js';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
@@ -101,18 +101,18 @@ const single: Partial<Record<Operation, BuildQuery>> = {
   cancelRequest: ({ id }) => change(`cancelRequest(input: { requestId: ${id} })`),
   releaseFiles: ({ id }) => change(`releaseFiles(input: { requestId: ${id}, paths: ["/a/1"] })`),
   retryRequest: ({ id }) => change(`retryRequest(input: { requestId: ${id} })`),
-  setMember: ({ quota }) => change(`setMember(input: { quota: "${quota}", ${MEMBER}, isManager: false })`),
-  removeMember: ({ quota }) => change(`removeMember(input: { quota: "${quota}", ${MEMBER} })`),
+  setQuotaMember: ({ quota }) => change(`setQuotaMember(input: { quota: "${quota}", ${MEMBER}, isManager: false })`),
+  removeQuotaMember: ({ quota }) => change(`removeQuotaMember(input: { quota: "${quota}", ${MEMBER} })`),
   createWebhook: ({ quota }) => change(`createWebhook(input: { quota: "${quota}", url: "https://example.org/" })`),
   // a quota with open requests is not removed
   removeQuota: ({ quota }) => change(`removeQuota(input: { user: "${quota}" })`),
-  setPriority: ({ id }) => change(`setPriority(input: { requestId: ${id}, priority: 1 })`),
+  setRequestPriority: ({ id }) => change(`setRequestPriority(input: { requestId: ${id}, priority: 1 })`),
 };
 
 /** Operations on the webhooks of a quota, which only managers of the quota see. */
 const webhooks: Partial<Record<Operation, (webhook: number) => string>> = {
   listWebhookMessages: (webhook) => `{ result: webhookMessages(webhookId: ${webhook}) { edges { cursor } } }`,
-  setWebhook: (webhook) => change(`setWebhook(input: { webhookId: ${webhook}, note: "x" })`),
+  updateWebhook: (webhook) => change(`updateWebhook(input: { webhookId: ${webhook}, note: "x" })`),
   rotateWebhookSecret: (webhook) => change(`rotateWebhookSecret(input: { webhookId: ${webhook} })`),
   testWebhook: (webhook) => change(`testWebhook(input: { webhookId: ${webhook} })`),
   removeWebhook: (webhook) => change(`removeWebhook(input: { webhookId: ${webhook} })`),
@@ -141,7 +141,7 @@ const common: Partial<Record<Operation, string>> = {
   readStagingFigures: '{ result: libraries { edges { node { staging { filesKept } } } } }',
   readLibraryProblems: '{ result: libraries { edges { node { problem } } } }',
   readUsage: '{ result: libraries { edges { node { usage { sent } } } } }',
-  setLibrary: change('setLibrary(input: { name: "directory" })'),
+  updateLibrary: change('updateLibrary(input: { name: "directory" })'),
   addLibrary: change(`addLibrary(input: { ${LIBRARY} })`),
   removeLibrary: change('removeLibrary(input: { name: "directory" })'),
   listDisksByPage: '{ result: restoreDisks { totalCount } }',
@@ -149,7 +149,7 @@ const common: Partial<Record<Operation, string>> = {
   listSuspensions: '{ result: suspensions { edges { node { name } } } }',
   listWaitingMail: '{ result: waitingMail { edges { node { user } } } }',
   showPlan: '{ result: plan { at } }',
-  readFence: '{ fence, result: __typename }',
+  readFence: '{ fence { reason }, result: __typename }',
   listRequests: '{ result: requests { totalCount } }',
   listQuotasByPage: '{ result: quotas { totalCount } }',
   listVerifications: '{ result: verifications { totalCount } }',
@@ -157,11 +157,11 @@ const common: Partial<Record<Operation, string>> = {
   suspend: change('suspend(input: { kind: VOLUME, name: "V1", mode: IMMEDIATE })'),
   resume: change('resume(input: { kind: VOLUME, name: "V1" })'),
   listPathRules: '{ result: pathRules { edges { node { prefix } } } }',
-  setPathRule: change(`setPathRule(input: { ${RULE} })`),
+  addPathRule: change(`addPathRule(input: { ${RULE} })`),
   removePathRule: change(`removePathRule(input: { ${RULE} })`),
   purgeUser: change('purgeUser(input: { user: "fred" })'),
-  resizeDisk: change('resizeDisk(input: { mountpoint: "/mnt/a", size: 1000 })'),
-  removeDisk: change('removeDisk(input: { mountpoint: "/mnt/b" })'),
+  resizeRestoreDisk: change('resizeRestoreDisk(input: { mountpoint: "/mnt/a", size: 1000 })'),
+  removeRestoreDisk: change('removeRestoreDisk(input: { mountpoint: "/mnt/b" })'),
   withdrawFiles: change('withdrawFiles(input: { path: "/a/1", dryRun: true })'),
   reinstateFiles: change('reinstateFiles(input: { path: "/gone/1", dryRun: true })'),
   renameFiles: change('renameFiles(input: { from: "/a/1", to: "/a/new", dryRun: true })'),
@@ -169,14 +169,14 @@ const common: Partial<Record<Operation, string>> = {
   moveVolume: change('moveVolume(input: { from: "V00001", to: "V9", dryRun: true })'),
   retireVolume: change('retireVolume(input: { name: "V1", withdraw: true, dryRun: true })'),
   reinstateVolume: change('reinstateVolume(input: { name: "GONE" })'),
-  verifyAgain: change('verifyAgain(input: { match: "/a/" })'),
+  verifyFiles: change('verifyFiles(input: { match: "/a/" })'),
   createToken: change('createToken(input: { name: "x", role: USER })'),
   listWebhooks: '{ result: webhooks { edges { node { url } } } }',
   listTokens: '{ result: tokens { edges { node { name } } } }',
   // the app's own token, which no test here uses
   revokeToken: change('revokeToken(input: { tokenId: 1 })'),
   setQuota: change('setQuota(input: { user: "lab", size: 1000000000 })'),
-  setMedium: change('setVolume(input: { names: ["V1"], medium: LTO_8 })'),
+  setMedium: change('setVolumeMedium(input: { names: ["V1"], medium: LTO_8 })'),
   listFindings: '{ result: doctorFindings { notExamined examined { quotas } edges { node { kind } } } }',
   repairFindings: change('repairFindings(input: {})'),
   watchSite: 'subscription { result: siteChanges { parts } }',
@@ -192,8 +192,8 @@ const common: Partial<Record<Operation, string>> = {
 /** Prepares the database for operations of `common`. */
 const preparations: Partial<Record<Operation, () => Promise<unknown>>> = {
   purgeUser: () => createToken(app.ctx, { name: 'fred', role: 'USER' }),
-  removeDisk: () => setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n }),
-  removePathRule: () => setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' }),
+  removeRestoreDisk: () => setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n }),
+  removePathRule: () => addPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' }),
 };
 
 /** Operations without a GraphQL field, which other tests cover. */
@@ -246,7 +246,8 @@ async function expectOutcome(operation: Operation, caller: string, quota: string
   const query = single[operation];
   if (!query) throw new Error(`${operation} has no query`);
   const isThere = quota !== 'nobody';
-  if (operation === 'removeMember') await setMember(app.ctx, { quota, kind: 'USER', name: 'zoe', isManager: false });
+  if (operation === 'removeQuotaMember')
+    await setQuotaMember(app.ctx, { quota, kind: 'USER', name: 'zoe', isManager: false });
   const id = isThere ? await makeTarget(quota) : MISSING;
   const { outcome, message } = await askAs(caller, query({ id, quota }));
   expect([caller, quota, outcome]).toEqual([caller, quota, expectedOf(operation, caller, quota, isThere)]);
@@ -303,7 +304,7 @@ const QUOTAS = ['alice', 'lab', 'bob', 'nobody'];
 
 describe.each(Object.keys(callers))('%s', (caller) => {
   test('changes the members and sees the webhooks of the quotas that it manages', async () => {
-    for (const quota of QUOTAS) await expectOutcome('setMember', caller, quota);
+    for (const quota of QUOTAS) await expectOutcome('setQuotaMember', caller, quota);
     await app.ctx.db.pool.query('DELETE FROM webhook');
     for (const quota of ['alice', 'lab', 'bob', undefined])
       await createWebhook(app.ctx, { quota, url: `https://example.org/${quota}` });
@@ -337,7 +338,7 @@ describe.each(Object.keys(callers))('%s', (caller) => {
     expect(requests.totalCount).toBe(listed.length);
     const rest = await call(app, 'GET', '/requests', bearerOf(caller));
     const [{ requests: restListed }] = rest.body as [{ requests: { id: number; quota: string }[] }];
-    expect(restListed.map(({ id }) => id)).toEqual(listed.map(({ requestId }) => requestId));
+    expect(restListed.map(({ id }) => id)).toEqual(listed.map(({ requestId }) => requestId).reverse());
     for (const [quota, id] of Object.entries(ids)) {
       const node = Buffer.from(`Request:${id}`).toString('base64');
       const answer = await ask(gateway, `{ node(id: "${node}") { id } }`);

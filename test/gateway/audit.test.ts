@@ -4,35 +4,35 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 import { addSeconds } from '../../src/core/time.js';
-import { removeMember, setMember } from '../../src/domain/access/members.js';
-import { removePathRule, setPathRule } from '../../src/domain/access/path-rules.js';
+import { removeQuotaMember, setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule, removePathRule } from '../../src/domain/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
 import { findUnknownOperation, pruneAudit } from '../../src/domain/audit/lists.js';
-import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
+import { verifyFiles } from '../../src/domain/catalogue/verifications.js';
 import { setMedium } from '../../src/domain/catalogue/volumes.js';
 import { purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { reinstateVolume, retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
 import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
 import type { Context } from '../../src/domain/context.js';
-import { removeDisk, resizeDisk, setDisk } from '../../src/domain/disks/disks.js';
+import { removeRestoreDisk, resizeRestoreDisk, setDisk } from '../../src/domain/disks/disks.js';
 import { repairFindings } from '../../src/domain/doctor/rows.js';
 import { suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume, suspend, suspendFailing } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
-import { addLibrary, removeLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
+import { addLibrary, removeLibrary, updateLibrary } from '../../src/domain/libraries/changes.js';
 import {
   createWebhook,
   removeWebhook,
   rotateWebhookSecret,
-  setWebhook,
   testWebhook,
+  updateWebhook,
 } from '../../src/domain/notifications/webhooks/webhooks.js';
 import { type Changing, isChanging, type Operation, policy } from '../../src/domain/policy.js';
 import { removeQuota, setQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
-import { retryRequest, setPriority, updateRequest } from '../../src/domain/requests/update.js';
+import { retryRequest, setRequestPriority, updateRequest } from '../../src/domain/requests/update.js';
 import { purgeUser } from '../../src/domain/users/purge.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
@@ -141,14 +141,14 @@ async function makeWebhook(): Promise<number> {
 
 async function makeMember(): Promise<string> {
   const name = unique('member');
-  await setMember(app.ctx, { quota: 'alice', kind: 'USER', name, isManager: true });
+  await setQuotaMember(app.ctx, { quota: 'alice', kind: 'USER', name, isManager: true });
   return name;
 }
 
 const everybody = { action: 'LIST', kind: 'EVERYBODY' } as const;
 async function makeRule(): Promise<string> {
   const prefix = `/${unique('rule')}`;
-  await setPathRule(app.ctx, { ...everybody, prefix });
+  await addPathRule(app.ctx, { ...everybody, prefix });
   return prefix;
 }
 
@@ -178,10 +178,10 @@ const changes: Record<Changing, Change> & Record<string, Change> = {
   cancelRequest: change(makeRequest, (ctx, id) => cancelRequest(ctx, id)),
   releaseFiles: change(makeRequest, (ctx, id) => releaseFiles(ctx, { id, match: '/a/1' })),
   retryRequest: change(makeFailed, (ctx, id) => retryRequest(ctx, { id })),
-  setPriority: change(makeRequest, (ctx, id) => setPriority(ctx, { id, priority: 7 })),
+  setRequestPriority: change(makeRequest, (ctx, id) => setRequestPriority(ctx, { id, priority: 7 })),
   suspend: change(nothing, suspendVolume),
   resume: change(makeSuspended, (ctx) => resume(ctx, held)),
-  verifyAgain: change(makeUnverified, (ctx, match) => verifyAgain(ctx, { match })),
+  verifyFiles: change(makeUnverified, (ctx, match) => verifyFiles(ctx, { match })),
   withdrawFiles: change(makeFile, (ctx, file) => withdrawFiles(ctx, { path: file })),
   reinstateFiles: change(makeWithdrawn, (ctx, file) => reinstateFiles(ctx, { path: file })),
   renameFiles: change(makeFile, (ctx, file) => renameFiles(ctx, { from: file, to: `${file}.new` })),
@@ -205,21 +205,21 @@ const changes: Record<Changing, Change> & Record<string, Change> = {
   ),
   createToken: change(nothing, (ctx) => createToken(ctx, { name: 'bob', role: 'USER' })),
   revokeToken: change(makeToken, (ctx, id) => revokeToken(ctx, id)),
-  setMember: change(nothing, (ctx) =>
-    setMember(ctx, { quota: 'alice', kind: 'USER', name: unique('member'), isManager: false }),
+  setQuotaMember: change(nothing, (ctx) =>
+    setQuotaMember(ctx, { quota: 'alice', kind: 'USER', name: unique('member'), isManager: false }),
   ),
-  removeMember: change(makeMember, (ctx, name) => removeMember(ctx, { quota: 'alice', kind: 'USER', name })),
-  setPathRule: change(nothing, (ctx) => setPathRule(ctx, { ...everybody, prefix: `/${unique('rule')}` })),
+  removeQuotaMember: change(makeMember, (ctx, name) => removeQuotaMember(ctx, { quota: 'alice', kind: 'USER', name })),
+  addPathRule: change(nothing, (ctx) => addPathRule(ctx, { ...everybody, prefix: `/${unique('rule')}` })),
   removePathRule: change(makeRule, (ctx, prefix) => removePathRule(ctx, { ...everybody, prefix })),
   purgeUser: change(makeUser, (ctx, user) => purgeUser(ctx, user)),
   setQuota: change(nothing, (ctx) => setQuota(ctx, { user: unique('user'), size: 5n })),
   removeQuota: change(makeUser, (ctx, user) => removeQuota(ctx, user)),
   setDisk: change(nothing, (ctx) => setDisk(ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n })),
-  resizeDisk: change(makeDisk, (ctx, mountpoint) => resizeDisk(ctx, { mountpoint, size: 20n })),
-  removeDisk: change(makeDisk, (ctx, mountpoint) => removeDisk(ctx, mountpoint)),
+  resizeRestoreDisk: change(makeDisk, (ctx, mountpoint) => resizeRestoreDisk(ctx, { mountpoint, size: 20n })),
+  removeRestoreDisk: change(makeDisk, (ctx, mountpoint) => removeRestoreDisk(ctx, mountpoint)),
   setMedium: change(nothing, (ctx) => setMedium(ctx, { medium: 'lto-8', names: ['V00001'] })),
   addLibrary: change(nothing, (ctx) => addLibrary(ctx, library())),
-  setLibrary: change(makeLibrary, (ctx, name) => setLibrary(ctx, { name, drives: 3 })),
+  updateLibrary: change(makeLibrary, (ctx, name) => updateLibrary(ctx, { name, drives: 3 })),
   removeLibrary: change(makeLibrary, (ctx, name) => removeLibrary(ctx, name)),
   repairFindings: change(
     () => app.ctx.db.pool.query(`UPDATE quota SET used = 77 WHERE "user" = 'alice'`),
@@ -228,7 +228,7 @@ const changes: Record<Changing, Change> & Record<string, Change> = {
   createWebhook: change(removeWebhooks, (ctx) =>
     createWebhook(ctx, { quota: 'alice', url: 'https://example.org/a?token=hidden' }),
   ),
-  setWebhook: change(makeWebhook, (ctx, id) => setWebhook(ctx, { id, isEnabled: false })),
+  updateWebhook: change(makeWebhook, (ctx, id) => updateWebhook(ctx, { id, isEnabled: false })),
   rotateWebhookSecret: change(makeWebhook, (ctx, id) => rotateWebhookSecret(ctx, id)),
   testWebhook: change(makeWebhook, (ctx, id) => testWebhook(ctx, id)),
   removeWebhook: change(makeWebhook, (ctx, id) => removeWebhook(ctx, id)),
@@ -347,21 +347,21 @@ test('calls that change nothing are not recorded', async () => {
   const { ctx } = app;
   const id = await makeRequest();
   const member = { quota: 'alice', kind: 'USER', name: unique('member'), isManager: false } as const;
-  await setMember(ctx, member);
+  await setQuotaMember(ctx, member);
   await updateRequest(ctx, { id, label: 'same' });
   const before = await newestId();
-  await setMember(ctx, member);
+  await setQuotaMember(ctx, member);
   await updateRequest(ctx, { id, label: 'same' });
   await retryRequest(ctx, { id });
   expect(await rowsAfter(before)).toEqual([]);
-  await setMember(ctx, { ...member, isManager: true });
+  await setQuotaMember(ctx, { ...member, isManager: true });
   await releaseFiles(ctx, { id, match: '/a/1' });
   await releaseFiles(ctx, { id, match: '/a/1' });
   await cancelRequest(ctx, id);
   await cancelRequest(ctx, id);
   await releaseFiles(ctx, { id, paths: ['/a/1'] }, { mayHaveEnded: true });
   const operations = (await rowsAfter(before)).map(({ operation }) => operation);
-  expect(operations).toEqual(['setMember', 'releaseFiles', 'cancelRequest']);
+  expect(operations).toEqual(['setQuotaMember', 'releaseFiles', 'cancelRequest']);
 });
 
 test('many refusals of one caller do not hide those of another', async () => {
@@ -429,8 +429,8 @@ test('operators read the audit by GraphQL, in pages, filtered', async () => {
   const since = app.ctx.db.clock.now();
   const id = await makeRequest();
   const dave = { ...app.ctx, caller: { ...app.ctx.caller, name: 'dave' } };
-  for (let n = 0; n < 5; n++) await setPriority(dave, { id, priority: n });
-  const mine = `objectKind: REQUEST, object: "${id}", caller: "dave", operation: "setPriority", since: "${since}Z"`;
+  for (let n = 0; n < 5; n++) await setRequestPriority(dave, { id, priority: n });
+  const mine = `objectKind: REQUEST, object: "${id}", caller: "dave", operation: "setRequestPriority", since: "${since}Z"`;
   const read = async (page: string) => {
     const query = `{ auditEntries(${mine}, ${page}) { totalCount edges { node { caller object input result } } pageInfo { hasNextPage endCursor } } }`;
     return (await askData<{ auditEntries: Connection<{ input: string }> }>(app, query)).auditEntries;
@@ -450,22 +450,22 @@ test('operators read the audit by GraphQL, in pages, filtered', async () => {
 
 test('a path rule is recorded under its normalized prefix', async () => {
   const before = await newestId();
-  await setPathRule(app.ctx, { ...everybody, prefix: '/kept/so/' });
+  await addPathRule(app.ctx, { ...everybody, prefix: '/kept/so/' });
   await removePathRule(app.ctx, { ...everybody, prefix: '/kept/so/' });
   await expect(removePathRule(app.ctx, { ...everybody, prefix: '/kept/so/' })).rejects.toThrow('"/kept/so"');
-  await setPathRule(app.ctx, { ...everybody, prefix: '/' });
+  await addPathRule(app.ctx, { ...everybody, prefix: '/' });
   await removePathRule(app.ctx, { ...everybody, prefix: '/' });
-  await expect(setPathRule(app.ctx, { ...everybody, prefix: '' })).rejects.toThrow(
+  await expect(addPathRule(app.ctx, { ...everybody, prefix: '' })).rejects.toThrow(
     'prefix must not be empty: use / for all paths',
   );
   const rows = (await rowsAfter(before)).map(({ operation, object, result }) => [operation, object, result]);
   expect(rows).toEqual([
-    ['setPathRule', '/kept/so', 'DONE'],
+    ['addPathRule', '/kept/so', 'DONE'],
     ['removePathRule', '/kept/so', 'DONE'],
     ['removePathRule', '/kept/so', 'NOT_FOUND'],
-    ['setPathRule', '/', 'DONE'],
+    ['addPathRule', '/', 'DONE'],
     ['removePathRule', '/', 'DONE'],
-    ['setPathRule', '/', 'INVALID_INPUT'],
+    ['addPathRule', '/', 'INVALID_INPUT'],
   ]);
 });
 
@@ -475,7 +475,7 @@ test('filters with an unknown operation or an empty time span are refused', asyn
   const [unknown] = (await refusalOf('operation: "creatRequest"')) ?? [];
   expect(unknown?.extensions).toMatchObject({ code: 'INVALID_INPUT', field: 'operation' });
   expect(unknown?.message).toMatch(
-    /^operation "creatRequest" is unknown; the operations are addLibrary, adopt, .*, createRequest, .*, verifyAgain/,
+    /^operation "creatRequest" is unknown; the operations are addLibrary, addPathRule, adopt, .*, createRequest, .*, verifyFiles/,
   );
   expect(await refusalOf('since: "2026-02-01", until: "2026-01-01"')).toMatchObject(
     told('until must be later than since (2026-02-01T00:00:00), not 2026-01-01T00:00:00', 'until'),

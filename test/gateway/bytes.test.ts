@@ -24,8 +24,8 @@ import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
 import type { TransferConfig } from '../../src/config/config.js';
-import { setMember } from '../../src/domain/access/members.js';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { recordDirectories } from '../../src/domain/catalogue/directory-modes.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped, putOnTape } from '../support/factories.js';
@@ -269,8 +269,8 @@ test('HEAD of a file on tape returns its size, checksum and locality, and GET of
 
 test('reading needs a token and the right to fetch the path', async () => {
   await restore({ '/private/listed/a': {}, '/private/hidden/a': {} });
-  await setPathRule(app.ctx, { prefix: '/private/listed', action: 'FETCH', kind: 'USER', name: 'bob' });
-  await setPathRule(app.ctx, { prefix: '/private/hidden', action: 'LIST', kind: 'USER', name: 'bob' });
+  await addPathRule(app.ctx, { prefix: '/private/listed', action: 'FETCH', kind: 'USER', name: 'bob' });
+  await addPathRule(app.ctx, { prefix: '/private/hidden', action: 'LIST', kind: 'USER', name: 'bob' });
   const statusOf = async (name: string, headers = {}) => (await fetchBytes(name, headers)).status;
   expect([
     await statusOf('/private/listed/a'),
@@ -466,7 +466,8 @@ async function disturbReads(read: (...args: unknown[]) => Promise<unknown> | und
 }
 
 test('a member of a quota cannot change the stage requests of another', async () => {
-  for (const name of ['alice', 'bob']) await setMember(app.ctx, { quota: 'lab', kind: 'USER', name, isManager: false });
+  for (const name of ['alice', 'bob'])
+    await setQuotaMember(app.ctx, { quota: 'lab', kind: 'USER', name, isManager: false });
   await addTaped(app.ctx, library, [{ path: '/lab/a', volume: 'LAB' }]);
   const targetedMetadata = { TEST: { quota: 'lab' } };
   const id = await stageFiles(alice, [{ path: '/lab/a', targetedMetadata }, { path: '/lab/none' }]);

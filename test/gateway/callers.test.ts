@@ -4,7 +4,7 @@ import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Config, Limits } from '../../src/config/config.js';
-import { setMember } from '../../src/domain/access/members.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { countConnections } from '../../src/gateway/limits/limits.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
@@ -272,7 +272,7 @@ test('the rate-limit key of a user is its name, whatever its token, address and 
     429, 429, 429,
   ]);
   const rung = new Promise<void>((resolve) => narrow.ctx.events.onNotify('rights', resolve));
-  await setMember(narrow.ctx, { quota: 'lab', kind: 'USER', name: 'alice', isManager: false });
+  await setQuotaMember(narrow.ctx, { quota: 'lab', kind: 'USER', name: 'alice', isManager: false });
   await rung;
   expect(await ask(bearer(one))).toBe(429);
   expect([await ask(bearer(bobs)), await ask({ 'X-Remote-User': 'dora' })]).toEqual([200, 200]);

@@ -24,7 +24,7 @@ const app = useApp({ now: () => now }, async () => {
   viewer = { url: app.url, token: secret };
 });
 
-const POINT = 'at seconds filesRestored bytesRestored filesFailed filesWaiting oldestSeconds drivesInUse drives';
+const POINT = 'at seconds filesRestored bytesRestored filesFailed filesWaiting oldestSeconds drivesInUse driveCount';
 async function readPoints(since = '2026-01-01'): Promise<Record<string, unknown>[]> {
   const query = `query ($since: DateTime!) { history(since: $since) { ${POINT} } }`;
   return (await askData<{ history: Record<string, unknown>[] }>(viewer, query, { since })).history;
@@ -46,7 +46,7 @@ test('engines that count at the same time count each file once, in the slot of i
   await restore('/a/2', '2026-11-23T10:06:00');
   now = '2026-11-23T10:06:30';
   await Promise.all(Array.from({ length: 4 }, () => writeHistory(app.ctx, never)));
-  const none = { seconds: 300, filesFailed: 0, drivesInUse: 0, drives: 1 };
+  const none = { seconds: 300, filesFailed: 0, drivesInUse: 0, driveCount: 1 };
   expect(await readPoints()).toEqual([
     { ...none, at: '2026-11-23T10:00:00Z', filesRestored: 1, bytesRestored: '700', filesWaiting: 0, oldestSeconds: 0 },
     {
@@ -81,7 +81,7 @@ test('after two days rows are merged by hour, and after ninety they are removed'
   const points = await readPoints();
   const [hour, present] = [points[0], points.at(-1)];
   expect(hour).toMatchObject({ at: '2026-11-23T10:00:00Z', seconds: 3600, filesRestored: 2, bytesRestored: '1000' });
-  expect(hour).toMatchObject({ filesFailed: 4, oldestSeconds: 540, drives: 1 });
+  expect(hour).toMatchObject({ filesFailed: 4, oldestSeconds: 540, driveCount: 1 });
   expect(present).toMatchObject({ seconds: 300, filesRestored: 0, filesWaiting: 2 });
   // the first point is omitted, because its hour began earlier
   expect(await readPoints('2026-11-23T10:01:00')).toEqual(points.slice(1));

@@ -16,20 +16,20 @@ beforeEach(() => emptyTables(app.ctx));
 
 interface Node {
   kind: string;
-  thing: string;
+  object: string;
   isRepaired: boolean;
   needsHost: boolean;
 }
 
-const FIELDS = 'kind thing isRepaired needsHost';
+const FIELDS = 'kind object isRepaired needsHost';
 
 async function readPage(args: string): Promise<Connection<Node>> {
   const query = `{ doctorFindings(${args}) { edges { cursor node { ${FIELDS} } } ${PAGE_INFO} } }`;
   return (await askData<{ doctorFindings: Connection<Node> }>(app, query)).doctorFindings;
 }
 
-const describeFinding = ({ kind, thing, isRepaired, needsHost }: Node) =>
-  `${kind} ${thing}${isRepaired ? ' repaired' : ''}${needsHost ? ' on a host' : ''}`;
+const describeFinding = ({ kind, object, isRepaired, needsHost }: Node) =>
+  `${kind} ${object}${isRepaired ? ' repaired' : ''}${needsHost ? ' on a host' : ''}`;
 
 /**
  * Adds a disk, three quotas with wrong charges, two files at RESTORING without a recall, and a restored file that no

@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
-import { removeMember, setMember } from '../../src/domain/access/members.js';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { removeQuotaMember, setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { createClock } from '../support/clock.js';
@@ -95,7 +95,7 @@ test('a stream is not found by another token', async () => {
 
 test('stage changes follow the path rules, and streams end when the rules change', async () => {
   const tokens = [(await makeToken()).secret, (await createToken(app.ctx, { name: 'bob', role: 'USER' })).secret];
-  await setPathRule(app.ctx, { prefix: '/closed', action: 'LIST', kind: 'USER', name: 'bob' });
+  await addPathRule(app.ctx, { prefix: '/closed', action: 'LIST', kind: 'USER', name: 'bob' });
   await addFiles(app.ctx, [{ path: '/closed/3' }, { path: '/open/1' }]);
   const streams = tokens.map((token) =>
     postOperation<{ stageChanges: { path: string } }>({ url: app.url, token }, STAGES),
@@ -113,7 +113,7 @@ test('stage changes follow the path rules, and streams end when the rules change
     [{ stageChanges: { path: '/open/1' } }],
     [{ stageChanges: { path: '/closed/3' } }],
   ]);
-  await setPathRule(app.ctx, { prefix: '/open', action: 'LIST', kind: 'USER', name: 'bob' });
+  await addPathRule(app.ctx, { prefix: '/open', action: 'LIST', kind: 'USER', name: 'bob' });
   await waitFor('the streams to end', async () => app.ctx.events.readers === 0);
 });
 
@@ -125,9 +125,9 @@ test.each(['*/*', 'text/*', 'Text/Event-Stream', undefined])(
     const answer = await request({ url: app.url, token: secret }, '/graphql', { headers, body: STAGES });
     const ended = endOfBody(answer);
     await waitForReaders(app, 1);
-    await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice', isManager: false });
+    await setQuotaMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice', isManager: false });
     expect(await ended).toBe('broken off');
-    await removeMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice' });
+    await removeQuotaMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice' });
   },
 );
 
@@ -136,8 +136,8 @@ test('a change of rights ends no streams of other callers', async () => {
   const streams = [mine, other].map(({ secret }) => postOperation({ url: app.url, token: secret }, STAGES));
   const ended = streams.map(endOf);
   await waitForReaders(app, 2);
-  await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'somebody', isManager: false });
-  await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'bob', isManager: false });
+  await setQuotaMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'somebody', isManager: false });
+  await setQuotaMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'bob', isManager: false });
   expect(await ended[1]).toBe('broken off');
   await waitForReaders(app, 1);
   await revokeToken(app.ctx, mine.token.id);
@@ -145,12 +145,12 @@ test('a change of rights ends no streams of other callers', async () => {
 });
 
 test('a stream in single connection mode ends when the rights of its caller change', async () => {
-  await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice', isManager: false });
+  await setQuotaMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice', isManager: false });
   const gateway = { url: app.url, token: (await makeToken()).secret };
   const { token, response } = await openStream(gateway);
   const hers = await createRequest(app.ctx, { quota: 'carol', files: ['/not/yet'] });
   expect((await sendReserved(gateway, token, { query: PROGRESS, variables: { id: hers } })).status).toBe(202);
-  await removeMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice' });
+  await removeQuotaMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice' });
   expect(await endOfBody(response)).toBe('broken off');
   await waitForReaders(app, 0);
 });

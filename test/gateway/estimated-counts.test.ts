@@ -1,6 +1,6 @@
 /** Estimated counts of files. */
 import { expect, test } from 'vitest';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { askData, askErrors } from '../support/graphql.js';
 import { lock } from '../support/locks.js';
@@ -71,6 +71,6 @@ test('the flag counts towards the limit of counts', async () => {
 
 test('a count does not reveal files that path rules hide', async () => {
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
-  await setPathRule(app.ctx, { prefix: '/many/1', action: 'LIST', kind: 'USER', name: 'bob' });
+  await addPathRule(app.ctx, { prefix: '/many/1', action: 'LIST', kind: 'USER', name: 'bob' });
   expect(await count('(count: ESTIMATED)', secret)).toEqual({ totalCount: FILES - 1, isCountEstimated: false });
 });

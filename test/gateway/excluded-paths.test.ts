@@ -1,7 +1,7 @@
 /** Files that do not fit into open patterns: some paths are stored, and all files join when there is room. */
 import { beforeAll, describe, expect, test } from 'vitest';
 import { observeTransactions, type TransactionRun } from '../../src/db/transaction.js';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { createRequest } from '../../src/domain/requests/create.js';
@@ -126,7 +126,7 @@ test('a full user does not keep files from others', async () => {
 
 test('files that path rules deny are not reported as excluded', async () => {
   await addQuota(app.ctx, 'shut', 0n);
-  await setPathRule(app.ctx, { prefix: '/shut/hidden', action: 'REQUEST', kind: 'USER', name: 'another' });
+  await addPathRule(app.ctx, { prefix: '/shut/hidden', action: 'REQUEST', kind: 'USER', name: 'another' });
   const caller = { ...app.ctx.caller, name: 'shut', way: 'token' as const, roles: new Set(['user' as const]) };
   const id = await createRequest({ ...app.ctx, caller }, { quota: 'shut', pattern: '/shut/' });
   await add('shut/hidden', names(20));

@@ -47,7 +47,7 @@ test('nested lists belong to their parents', async () => {
     files: [`/n/${3 * n}`, `/n/${3 * n + 1}`],
     unresolved: [`/none/${n}/1`, `/none/${n}/2`],
   }));
-  expect(found).toEqual(expected);
+  expect(found).toEqual(expected.reverse());
 });
 
 const nest = (depth: number): string =>

@@ -54,7 +54,7 @@ test('createRequest returns the request, and updateRequest changes only the give
 test('createRequest by files accepts unknown paths, and the first path is its label', async () => {
   await addQuota(app.ctx, 'ben', 10_000n);
   expect(await create({ quota: 'ben', files: ['/m/2', '/not/yet'] })).toMatchObject({
-    ...{ label: '/m/2', pattern: '', state: 'COMPLETED', filesTotal: 1, filesOnDisk: 1, filesUnknown: 1 },
+    ...{ label: '/m/2', pattern: null, state: 'COMPLETED', filesTotal: 1, filesOnDisk: 1, filesUnknown: 1 },
     notifyOnFirstFile: null,
     quota: { user: 'ben', used: '1000' },
   });

@@ -149,7 +149,7 @@ const lists: Record<string, List> = {
   },
   'the queue of the plan': {
     query: () => '{ plan { queue(%',
-    node: 'volume',
+    node: 'volumeName',
     fill: async () => {
       await sql('DELETE FROM recall');
       await addSix('queue', (n) => `q${n}`);
@@ -159,7 +159,7 @@ const lists: Record<string, List> = {
   },
   'where a request waits': {
     query: (id) => `{ request(requestId: ${id}) { waiting { parts(%`,
-    node: 'volume',
+    node: 'volumeName',
     fill: async () => {
       await addSix('parts', (n) => `p${n}`);
       return await addRequest('parts', { pattern: '/parts/' });
@@ -290,7 +290,7 @@ test('without stages, files at any stage are listed, and at none of none', async
   }
 });
 
-test('requests are filtered by user and by state', async () => {
+test('requests are filtered by user and by state, newest first', async () => {
   await addQuota(app.ctx, 'quinn', 1_000_000n);
   await addFiles(app.ctx, [{ path: '/r/1' }, { path: '/r/disk', stage: 'ONDISK' }]);
   const queued = [await addRequest('pat', { pattern: '/r/1' }), await addRequest('pat', { pattern: '/r/' })];
@@ -301,10 +301,10 @@ test('requests are filtered by user and by state', async () => {
     const { requests } = await askData<{ requests: Connection<{ requestId: number }> }>(app, query);
     return [requests.totalCount, ...requests.edges.map(({ node }) => node.requestId)];
   };
-  expect(await read('quota: "pat", states: [QUEUED]')).toEqual([2, ...queued]);
-  expect(await read('quota: "pat", states: [QUEUED], last: 1')).toEqual([2, queued[1]]);
+  expect(await read('quota: "pat", states: [QUEUED]')).toEqual([2, ...queued.toReversed()]);
+  expect(await read('quota: "pat", states: [QUEUED], last: 1')).toEqual([2, queued[0]]);
   expect(await read('quota: "pat", states: [COMPLETED]')).toEqual([1, done]);
-  expect(await read('quota: "pat"')).toEqual([3, ...queued, done]);
+  expect(await read('quota: "pat"')).toEqual([3, done, ...queued.toReversed()]);
   expect(await read('quota: "nobody"')).toEqual([0]);
 });
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { setMedium } from '../../src/domain/catalogue/volumes.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
@@ -36,14 +36,14 @@ test('a tape file shows all its fields, to the byte and to the microsecond', asy
     { path: '/file/even', verified: '2026-01-02T03:04:05' },
   ]);
   const fields =
-    'path size stage verified checksum adler32 spotName volume { name drive { name } } position disk { mountpoint } restoredPath';
+    'path size stage verifiedAt checksum adler32 spotName volume { name drive { name } } position disk { mountpoint } restoredPath';
   const query = `{ one: tapeFile(path: "/file/one") { ${fields} } bare: tapeFile(path: "/file/bare") { ${fields} }
-    even: tapeFile(path: "/file/even") { verified } none: tapeFile(path: "/file/none") { path }
+    even: tapeFile(path: "/file/even") { verifiedAt } none: tapeFile(path: "/file/none") { path }
     list: tapeFiles(match: "/file/one") { edges { node { path ...F } } } } fragment F on TapeFile { sum: checksum }`;
   expect(await ask(app, query)).toEqual({
     data: {
       one: {
-        ...{ path: '/file/one', size: String(BIG), stage: 'ONDISK', verified: '2026-01-02T03:04:05.000006Z' },
+        ...{ path: '/file/one', size: String(BIG), stage: 'ONDISK', verifiedAt: '2026-01-02T03:04:05.000006Z' },
         ...{
           checksum: 'adler32:0a1b2c3d',
           adler32: '0a1b2c3d',
@@ -57,14 +57,14 @@ test('a tape file shows all its fields, to the byte and to the microsecond', asy
           path: '/file/bare',
           size: '0',
           stage: 'ONTAPE',
-          verified: null,
+          verifiedAt: null,
           checksum: null,
           adler32: null,
           spotName: null,
         },
         ...{ volume: null, position: null, disk: null, restoredPath: null },
       },
-      even: { verified: '2026-01-02T03:04:05Z' },
+      even: { verifiedAt: '2026-01-02T03:04:05Z' },
       none: null,
       list: { edges: [{ node: { path: '/file/one', sum: 'adler32:0a1b2c3d' } }] },
     },
@@ -75,18 +75,19 @@ test('a restored file shows where to read it', async () => {
   await addFiles(app.ctx, [{ path: '/restored/one' }]);
   const disk = await setDisk(app.ctx, { mountpoint: '/mnt/restore-1', size: 10n });
   const put = `UPDATE tape_file SET stage = $2, disk_id = $1 WHERE path = '/restored/one'`;
-  const read = () => askData(app, '{ tapeFile(path: "/restored/one") { restoredPath bytesPath disk { mountpoint } } }');
+  const read = () =>
+    askData(app, '{ tapeFile(path: "/restored/one") { restoredPath downloadPath disk { mountpoint } } }');
   await app.ctx.db.pool.query(put, [disk.id, 'RESTORED']);
   expect(await read()).toEqual({
     tapeFile: {
       restoredPath: '/mnt/restore-1/restored/one',
-      bytesPath: '/webdav/restored/one',
+      downloadPath: '/webdav/restored/one',
       disk: { mountpoint: '/mnt/restore-1' },
     },
   });
   // the copy is about to be removed
   await app.ctx.db.pool.query(put, [disk.id, 'ONTAPE']);
-  expect(await read()).toMatchObject({ tapeFile: { restoredPath: null, bytesPath: null } });
+  expect(await read()).toMatchObject({ tapeFile: { restoredPath: null, downloadPath: null } });
 });
 
 test('a request shows its quota, its counts, its files, and its unresolved paths', async () => {
@@ -105,8 +106,8 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
   });
   await addFiles(app.ctx, [{ path: '/q/later', size: 2n * BIG }]); // this file does not fit into the quota
   const query = `{ request(requestId: ${id}) {
-    id requestId pattern label state requestDate retention notifyOnFirstFile notifyOnLastFile
-    tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
+    id requestId pattern label state createdAt retention notifyOnFirstFile notifyOnLastFile
+    recallsStartedAt recallsEndedAt firstFileOnDiskAt finishedAt
     filesTotal filesOnDisk filesFailed filesUnknown filesRefused summary bytesTotal bytesOnDisk
     quota { user size used email requests { edges { node { requestId } } } }
     files { edges { node { size state file { path } } } }
@@ -116,11 +117,11 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
   expect(await ask(app, query)).toEqual({
     data: {
       request: {
-        ...{ id: relayId('Request', id), requestId: id, pattern: '', label: 'a label', state: 'QUEUED' },
-        ...{ requestDate: '2026-03-04T05:06:07.000089Z', retention: '2999-12-31T23:59:59.999999Z' },
+        ...{ id: relayId('Request', id), requestId: id, pattern: null, label: 'a label', state: 'QUEUED' },
+        ...{ createdAt: '2026-03-04T05:06:07.000089Z', retention: '2999-12-31T23:59:59.999999Z' },
         ...{ notifyOnFirstFile: 'una@example.org', notifyOnLastFile: 'last@example.org' },
-        ...{ tapestoreRequestStart: null, tapestoreRequestEnd: null },
-        ...{ firstFilesOnDisk: '2026-03-04T05:06:07.000089Z', lastFilesOnDisk: null },
+        ...{ recallsStartedAt: null, recallsEndedAt: null },
+        ...{ firstFileOnDiskAt: '2026-03-04T05:06:07.000089Z', finishedAt: null },
         ...{ filesTotal: 2, filesOnDisk: 1, filesFailed: 0, filesUnknown: 1, filesRefused: 1 },
         summary: '1 of 4 files; 1 unresolved path, 1 file over the quota',
         ...{ bytesTotal: String(2n * BIG), bytesOnDisk: String(BIG) },
@@ -297,7 +298,7 @@ test('a directory lists the files and directories that the caller may list, at m
     app.ctx,
     [...ocean, '/ocean 2/x', '/secret/y', ...many].map((path) => ({ path: `/directories${path}` })),
   );
-  await setPathRule(app.ctx, { prefix: '/directories/secret/', action: 'LIST', kind: 'USER', name: 'bob' });
+  await addPathRule(app.ctx, { prefix: '/directories/secret/', action: 'LIST', kind: 'USER', name: 'bob' });
   const { secret: token } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
   type Entries = Connection<{ path: string; isDirectory: boolean; size: string | null; file: object | null }>;
   const read = async (path: string, args = '') => {

@@ -73,6 +73,9 @@ test('R148 an Idempotency-Key that is empty, too long or not visible ASCII retur
     const { status, body } = await cid.post(key, { patterns: '/k/1' });
     expect([status, body]).toEqual([400, errorBody(key.length > 255 ? expect.stringContaining('(256') : message)]);
   }
+  expect((await cid.post('""', { patterns: '/k/1' })).status).toBe(400);
+  const { status, body } = await cid.post('"open', { patterns: '/k/1' });
+  expect([status, body]).toEqual([400, errorBody('Idempotency-Key must be a quoted string, not "open')]);
   expect(await idsOf('cid')).toEqual([]);
 });
 

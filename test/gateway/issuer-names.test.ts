@@ -1,7 +1,7 @@
 /** User and group names from several issuers, a proxy and tokens. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config/config.js';
-import { setMember } from '../../src/domain/access/members.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
@@ -51,7 +51,7 @@ test('users with the same name at different issuers are different users, even on
 });
 
 test('a group belongs to its issuer', async () => {
-  await setMember(app.ctx, { quota: 'alice', kind: 'GROUP', name: `ocean@${endOf('b')}`, isManager: false });
+  await setQuotaMember(app.ctx, { quota: 'alice', kind: 'GROUP', name: `ocean@${endOf('b')}`, isManager: false });
   expect(await quotasOf(bearer(await tokenOf('b', { sub: 'dora', groups: ['ocean'] })))).toEqual(['alice']);
   expect(await quotasOf(bearer(await tokenOf('c', { sub: 'dora', groups: ['ocean'] })))).toEqual([]);
 });

@@ -132,16 +132,16 @@ test('storage scopes limit what a token allows', async () => {
   const staging = await scoped('storage.stage:/', { groups: ['/tapes/ops'] });
   expect(await sees(staging, 'alice', 'bob')).toEqual([200, 404]);
   const share =
-    'mutation { setMember(input: { quota: "alice", kind: USER, name: "bob", isManager: true }) { member { name } errors { code } } }';
+    'mutation { setQuotaMember(input: { quota: "alice", kind: USER, name: "bob", isManager: true }) { member { name } errors { code } } }';
   const refused = { member: null, errors: [{ code: 'FORBIDDEN' }] };
   for (const [token, result] of [
     [staging, refused],
     [await scoped('openid'), { member: { name: 'bob' }, errors: [] }],
     [staging, refused],
   ] as const)
-    expect(await ask({ ...app, token }, share)).toEqual({ data: { setMember: result } });
+    expect(await ask({ ...app, token }, share)).toEqual({ data: { setQuotaMember: result } });
   const unshare =
-    'mutation { removeMember(input: { quota: "alice", kind: USER, name: "bob" }) { errors { message } } }';
+    'mutation { removeQuotaMember(input: { quota: "alice", kind: USER, name: "bob" }) { errors { message } } }';
   await ask({ ...app, token: await scoped('openid') }, unshare);
 });
 

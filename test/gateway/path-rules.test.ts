@@ -1,7 +1,7 @@
 /** Path rules: a caller cannot list, request or fetch files that the rules hide from the caller. */
 import { beforeEach, expect, test } from 'vitest';
-import { setMember } from '../../src/domain/access/members.js';
-import { removePathRule, setPathRule } from '../../src/domain/access/path-rules.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule, removePathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { updateRequest } from '../../src/domain/requests/update.js';
@@ -36,7 +36,7 @@ beforeEach(() => putBack());
 const gatewayOf = (caller: string) => ({ url: app.url, token: tokens[caller] });
 
 async function close(action: PathAction): Promise<void> {
-  const rule = (prefix: string, kind: RuleKind, name?: string) => setPathRule(app.ctx, { prefix, action, kind, name });
+  const rule = (prefix: string, kind: RuleKind, name?: string) => addPathRule(app.ctx, { prefix, action, kind, name });
   await rule('/closed', 'USER', 'bob');
   await rule('/closed/open/', 'EVERYBODY');
 }
@@ -66,7 +66,7 @@ test('a rule holds from when it is set until it is removed, also for callers who
   const rule = { prefix: '/closed', action: 'LIST', kind: 'USER', name: 'alice' } as const;
   for (const caller of ['alice', 'bob', 'viewer', 'nobody'])
     expect([await listed(caller), await listedByRest(caller)]).toEqual([ALL, ALL]);
-  await setPathRule(app.ctx, rule);
+  await addPathRule(app.ctx, rule);
   expect([await listed('bob'), await listedByRest('bob')]).toEqual([HIDDEN, HIDDEN]);
   expect([await listed('alice'), await listedByRest('alice')]).toEqual([ALL, ALL]);
   await removePathRule(app.ctx, rule);
@@ -111,9 +111,9 @@ test('files that its maker may not request are unknown to a request, also if the
   const { requestId: id } = await requestAs('alice', { pattern: '/' });
   const operated = await createRequest(app.ctx, { quota: 'alice', pattern: '/' });
   const estimate =
-    '{ e: estimateRequest(input: { quota: "alice", files: ["/closed/1", "/open/1"] }) { estimate { files filesUnknown unknownPaths } } }';
+    '{ e: estimateRequest(input: { quota: "alice", files: ["/closed/1", "/open/1"] }) { estimate { fileCount filesUnknown unknownPaths } } }';
   expect(await askData(gatewayOf('alice'), estimate)).toEqual({
-    e: { estimate: { files: 1, filesUnknown: 1, unknownPaths: ['/closed/1'] } },
+    e: { estimate: { fileCount: 1, filesUnknown: 1, unknownPaths: ['/closed/1'] } },
   });
   await addPaths(app.ctx, '/closed/2', '/closed/open/2');
   expect((await viewRequest(app, id)).filesTotal).toBe(4);
@@ -124,8 +124,8 @@ test('a file that may not be listed can be neither requested nor released', asyn
   await close('LIST');
   const { requestId: id, filesTotal } = await requestAs('alice', { files: ALL });
   expect([filesTotal, (await requestAs('alice', { pattern: '/' })).filesTotal]).toEqual([3, 3]);
-  const estimate = '{ e: estimateRequest(input: { quota: "alice", pattern: "/closed/" }) { estimate { files } } }';
-  expect(await askData(gatewayOf('alice'), estimate)).toEqual({ e: { estimate: { files: 1 } } });
+  const estimate = '{ e: estimateRequest(input: { quota: "alice", pattern: "/closed/" }) { estimate { fileCount } } }';
+  expect(await askData(gatewayOf('alice'), estimate)).toEqual({ e: { estimate: { fileCount: 1 } } });
   const released = await release(gatewayOf('alice'), { requestId: id, match: '/closed/1' });
   expect(released).toMatchObject({ filesReleased: 0, filesTotal: 3 });
 });
@@ -158,7 +158,7 @@ test('an extended request contains what its maker may request', async () => {
     const caller = { ...app.ctx.caller, name, way, groups, roles: new Set(['user'] as const), reads: acts, acts };
     return { ...app.ctx, caller };
   };
-  await setPathRule(app.ctx, { prefix: '/closed', action: 'REQUEST', kind: 'GROUP', name: 'sci' });
+  await addPathRule(app.ctx, { prefix: '/closed', action: 'REQUEST', kind: 'GROUP', name: 'sci' });
   const id = await createRequest(named('alice', 'proxy', ['sci']), { quota: 'alice', pattern: '/closed/' });
   const held = async () => Number((await app.ctx.db.prisma.request.findUniqueOrThrow({ where: { id } })).filesTotal);
   expect(await held()).toBe(2);
@@ -174,7 +174,7 @@ test('an extended request contains what its maker may request', async () => {
 });
 
 test('a service with the name of a user is another caller', async () => {
-  await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
+  await setQuotaMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
   const service = (await createToken(app.ctx, { name: 'alice', role: 'SERVICE', quotas: ['bob'] })).secret;
   const quota = '{ quota(user: "bob") { user } }';
   await waitFor('alice to be a member', async () => {
@@ -195,11 +195,11 @@ test('a service with the name of a user is another caller', async () => {
 test('the path of a copy is shown to callers who may fetch it', async () => {
   await close('FETCH');
   const { requestId: id } = await requestAs('bob', { files: ['/closed/1'] });
-  await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
-  const query = `{ tapeFile(path: "/closed/1") { restoredPath bytesPath disk { mountpoint } } request(requestId: ${id}) { restoredBelow } }`;
-  const nothing = { tapeFile: { restoredPath: null, bytesPath: null, disk: null }, request: { restoredBelow: [] } };
+  await setQuotaMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
+  const query = `{ tapeFile(path: "/closed/1") { restoredPath downloadPath disk { mountpoint } } request(requestId: ${id}) { restoredBelow } }`;
+  const nothing = { tapeFile: { restoredPath: null, downloadPath: null, disk: null }, request: { restoredBelow: [] } };
   const place = {
-    tapeFile: { restoredPath: '/mnt/r/closed/1', bytesPath: '/webdav/closed/1', disk: { mountpoint: '/mnt/r' } },
+    tapeFile: { restoredPath: '/mnt/r/closed/1', downloadPath: '/webdav/closed/1', disk: { mountpoint: '/mnt/r' } },
     request: { restoredBelow: ['/mnt/r'] },
   };
   const told = await Promise.all(['alice', 'bob', 'viewer'].map((caller) => askData(gatewayOf(caller), query)));
@@ -213,10 +213,10 @@ test('a removed member no longer sees the quota', async () => {
   const headers = { Authorization: `Bearer ${tokens.alice}` };
   const status = async () => (await call(app, 'GET', `/requests/${id}`, { headers })).status;
   await waitFor('an earlier membership to expire', async () => (await status()) === 404);
-  await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
+  await setQuotaMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
   await waitFor('alice to be a member', async () => (await status()) === 200);
   const remove =
-    'mutation { r: removeMember(input: { quota: "bob", kind: USER, name: "alice" }) { member { name } errors { code } } }';
+    'mutation { r: removeQuotaMember(input: { quota: "bob", kind: USER, name: "alice" }) { member { name } errors { code } } }';
   const removeOther = remove.replace('"alice"', '"carol"');
   expect(await ask(gatewayOf('alice'), removeOther)).toEqual(FORBIDDEN);
   expect(await ask(gatewayOf('bob'), remove)).toEqual({ data: { r: { member: { name: 'alice' }, errors: [] } } });
@@ -225,7 +225,7 @@ test('a removed member no longer sees the quota', async () => {
 
 test('an anonymous caller cannot add members or read rules', async () => {
   const set =
-    'mutation { r: setMember(input: { quota: "alice", kind: USER, name: "mallory", isManager: true }) { member { name } errors { code } } }';
+    'mutation { r: setQuotaMember(input: { quota: "alice", kind: USER, name: "mallory", isManager: true }) { member { name } errors { code } } }';
   expect(await ask({ url: app.url }, set)).toEqual(FORBIDDEN);
   const { errors } = await ask({ url: app.url }, '{ pathRules { edges { node { name } } } }');
   expect(errors).toMatchObject([{ extensions: { code: 'FORBIDDEN' } }]);
@@ -256,7 +256,7 @@ test('a rule reports how many files match', async () => {
   const [nfc, nfd] = ['/r\u00e9sum\u00e9', '/re\u0301sume\u0301'];
   await addPaths(app.ctx, `${nfd}/1`, `${nfd}/2`, `${nfd}s/1`, '/one');
   const rule = { action: 'FETCH', kind: 'EVERYBODY' };
-  const set = (prefix: string) => mutate(app, 'setPathRule', { ...rule, prefix }, 'pathRule { prefix filesBelow }');
+  const set = (prefix: string) => mutate(app, 'addPathRule', { ...rule, prefix }, 'pathRule { prefix filesBelow }');
   expect(await set(nfc)).toEqual({ prefix: nfc, filesBelow: 0 });
   expect(await set(nfd)).toEqual({ prefix: nfd, filesBelow: 2 });
   expect(await set('/one')).toEqual({ prefix: '/one', filesBelow: 1 });

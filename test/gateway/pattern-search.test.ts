@@ -119,11 +119,11 @@ test('lists by REST and GraphQL, an estimate and a request find the same files',
     expect(files.map(({ path }) => path).sort(), pattern).toEqual(expected);
     const query = `query ($p: String!) {
       tapeFiles(match: $p, first: 10) { totalCount edges { node { path } } }
-      estimateRequest(input: { quota: "alice", pattern: $p }) { estimate { files } }
+      estimateRequest(input: { quota: "alice", pattern: $p }) { estimate { fileCount } }
     }`;
     expect(await askData(app, query, { p: pattern }), pattern).toMatchObject({
       tapeFiles: { totalCount: expected.length },
-      estimateRequest: { estimate: { files: expected.length } },
+      estimateRequest: { estimate: { fileCount: expected.length } },
     });
     const id = await makeRequest(app, { quota: 'alice', patterns: pattern });
     expect((await read<{ files: string[] }>(app, `/requests/${id}`)).files.toSorted(), pattern).toEqual(expected);

@@ -1,6 +1,6 @@
 /** Estimated prices of requests. */
 import { afterAll, expect, test } from 'vitest';
-import { addLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
+import { addLibrary, updateLibrary } from '../../src/domain/libraries/changes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { cleanUp, runCli } from '../support/process.js';
@@ -33,11 +33,11 @@ async function add(name: string, settings: object): Promise<void> {
 }
 
 const ESTIMATE = `query ($input: CreateRequestInput!) { estimateRequest(input: $input) { estimate {
-  price { amount currency } prices { library files bytes amount currency note } } } }`;
+  price { amount currency } prices { libraryName fileCount bytes amount currency note } } } }`;
 
 interface Told {
   price: { amount: string; currency: string } | null;
-  prices: { library: string; files: number; bytes: string; amount: string; currency: string; note: string }[];
+  prices: { libraryName: string; fileCount: number; bytes: string; amount: string; currency: string; note: string }[];
 }
 
 async function estimate(files: string[]): Promise<Told> {
@@ -59,19 +59,19 @@ test('an estimate contains the price of each library, and the total unless curre
   const both = await estimate(['/g/1', '/g/2', '/g/disk', '/d/1', '/f/1', '/t/1']);
   expect(both.price).toEqual({ amount: '2.2004', currency: 'EUR' });
   const [glacier, deep] = [
-    { library: 'glacier', files: 2, bytes: String(20n * GB), amount: '2.0004', currency: 'EUR' },
-    { library: 'deep', files: 1, bytes: String(10n * GB), amount: '0.20', currency: 'EUR' },
+    { libraryName: 'glacier', fileCount: 2, bytes: String(20n * GB), amount: '2.0004', currency: 'EUR' },
+    { libraryName: 'deep', fileCount: 1, bytes: String(10n * GB), amount: '0.20', currency: 'EUR' },
   ];
   expect(both.prices).toEqual([
     { ...glacier, note: '2.00 to retrieve 20.0 GB (Bulk), 0.0004 for 2 restore requests' },
     { ...deep, note: '0.20 to retrieve 10.0 GB (Bulk)' },
   ]);
   expect(await estimate(['/f/1', '/t/1', '/g/disk'])).toEqual({ price: null, prices: [] });
-  await setLibrary(app.ctx, { name: 'deep', settings: { currency: 'USD' } });
+  await updateLibrary(app.ctx, { name: 'deep', settings: { currency: 'USD' } });
   const { price, prices: told } = await estimate(['/g/1', '/d/1']);
   expect(price).toBeNull();
   expect(told.map(({ amount, currency }) => `${amount} ${currency}`)).toEqual(['1.0002 EUR', '0.20 USD']);
-  await setLibrary(app.ctx, { name: 'deep', settings: { currency: 'EUR' } });
+  await updateLibrary(app.ctx, { name: 'deep', settings: { currency: 'EUR' } });
 });
 
 test('files that are requested or staged already cost nothing', async () => {
@@ -83,8 +83,8 @@ test('files that are requested or staged already cost nothing', async () => {
   await addStaging('/g/6', 'RELEASING');
   await addStaging('/g/7', 'KEPT');
   const { prices: told } = await estimate([1, 2, 3, 4, 5, 6, 7, 8].map((n) => `/g/${n}`));
-  expect(told).toMatchObject([{ library: 'glacier', files: 3, bytes: String(30n * GB), amount: '3.0006' }]);
-  const free = { price: { amount: '0.00', currency: 'EUR' }, prices: [{ files: 0, bytes: '0', amount: '0.00' }] };
+  expect(told).toMatchObject([{ libraryName: 'glacier', fileCount: 3, bytes: String(30n * GB), amount: '3.0006' }]);
+  const free = { price: { amount: '0.00', currency: 'EUR' }, prices: [{ fileCount: 0, bytes: '0', amount: '0.00' }] };
   expect(await estimate(['/g/3', '/g/4'])).toMatchObject(free);
 });
 
@@ -104,8 +104,8 @@ test('the request command prints the price per library, and the total of several
 });
 
 test('changed prices apply at once', async () => {
-  await setLibrary(app.ctx, { name: 'glacier', settings: { pricePerGb: '1', pricePerThousandRequests: '' } });
+  await updateLibrary(app.ctx, { name: 'glacier', settings: { pricePerGb: '1', pricePerThousandRequests: '' } });
   expect((await estimate(['/g/8'])).price).toEqual({ amount: '10.00', currency: 'EUR' });
-  await setLibrary(app.ctx, { name: 'glacier', settings: { currency: null, pricePerGb: null } });
+  await updateLibrary(app.ctx, { name: 'glacier', settings: { currency: null, pricePerGb: null } });
   expect(await estimate(['/g/8'])).toEqual({ price: null, prices: [] });
 });

@@ -5,8 +5,8 @@ import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 import { lockCatalogue } from '../../src/db/locks.js';
 import { transaction } from '../../src/db/transaction.js';
-import { setMember } from '../../src/domain/access/members.js';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { Refusals } from '../../src/domain/audit/audit.js';
 import type { Context } from '../../src/domain/context.js';
@@ -72,9 +72,9 @@ async function leaveTraces(user: string, email: string): Promise<{ id: number; s
   for (const each of [id, other]) await cancelRequest(asUser, each);
   await queueWebhooks(ctx, new AbortController().signal);
   await expect(createRequest(asUser, { ...own, retention: '2000-01-01' })).rejects.toThrow();
-  await setMember(ctx, { quota: 'lab', kind: 'USER', name: user, isManager: true });
-  await setPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: user });
-  await setPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: `service:${user}` });
+  await setQuotaMember(ctx, { quota: 'lab', kind: 'USER', name: user, isManager: true });
+  await addPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: user });
+  await addPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: `service:${user}` });
   await suspend(ctx, { kind: 'USER', name: user, mode: 'IMMEDIATE', reason: 'away' });
   await suspend(ctx, { ...held, reason: `ask ${email}` });
   const { secret } = await createToken(asUser, { name: user, role: 'USER', note: `of ${user}` });
@@ -215,7 +215,7 @@ test('files that only the user could see stay hidden', async () => {
   const { ctx } = app;
   await setQuota(ctx, { user: 'slartibartfast', size: 1n });
   await addFiles(ctx, [{ path: '/fjords/1' }]);
-  await setPathRule(ctx, { prefix: '/fjords', action: 'LIST', kind: 'USER', name: 'slartibartfast' });
+  await addPathRule(ctx, { prefix: '/fjords', action: 'LIST', kind: 'USER', name: 'slartibartfast' });
   await purgeUser(ctx, 'slartibartfast');
   const { secret } = await createToken(ctx, { name: 'lab', role: 'USER' });
   for (const headers of [{}, { Authorization: `Bearer ${secret}` }]) {
@@ -234,8 +234,8 @@ async function readVersions(): Promise<Map<bigint, string>> {
 test('for a short name only rows that contain it as a whole are written', async () => {
   const { ctx } = app;
   await setQuota(ctx, { user: 'e', size: 1n, email: 'e@short.example' });
-  await setMember(ctx, { quota: 'lab', kind: 'USER', name: 'e', isManager: false });
-  await setPathRule(ctx, { prefix: '/e', action: 'LIST', kind: 'USER', name: 'service:e' });
+  await setQuotaMember(ctx, { quota: 'lab', kind: 'USER', name: 'e', isManager: false });
+  await addPathRule(ctx, { prefix: '/e', action: 'LIST', kind: 'USER', name: 'service:e' });
   await suspend(namedContext('e', { address: '192.0.2.46' }), { ...held, reason: 'see e, everywhere' });
   await suspend(ctx, { ...held, reason: 'ask e@short.example' });
   const before = await readVersions();

@@ -138,12 +138,12 @@ function readOperations(): [name: string, document: DocumentNode][] {
 }
 
 const OTHERS = [
-  '{ nodes(ids: ["a", "b", "c"]) { id ... on Quota { user members { name } } } }',
+  '{ nodes(ids: ["a", "b", "c"]) { id ... on Quota { user members { edges { node { name } } } } } }',
   '{ __typename __schema { types { name } } }',
   '{ requests { totalCount pageInfo { endCursor } edges { cursor node { requestId } } } }',
   '{ requests(first: null, last: 30) { edges { node { files(first: 5000) { edges { node { state } } } } } } }',
   '{ a: requests(first: 0) { totalCount } b: tapeFiles(stages: [ONTAPE, ONDISK]) { totalCount } }',
-  '{ ...F ...F @skip(if: true) } fragment F on Query { plan { at } quota(user: "alice") { members { name } user } }',
+  '{ ...F ...F @skip(if: true) } fragment F on Query { plan { at } quota(user: "alice") { members { edges { node { name } } } user } }',
   '{ directory(path: "/") { entries(first: 40) { edges { node { file { path } } } } } }',
   'mutation { repairFindings(input: { first: 3 }) { repaired { next findings { kind } } errors { message } } }',
 ];
@@ -178,9 +178,9 @@ test('the reported cost is the documented cost, and operations above the limit a
 });
 
 test('a result contains the cost only if the client asks for it', async () => {
-  const query = '{ quotas(first: 2) { edges { node { user members { name } } } } }';
-  const data = { quotas: { edges: [{ node: { user: 'alice', members: [] } }] } };
-  const cost = { complexity: 45.2, depth: 5, breadth: 6, limits: LIMITS };
+  const query = '{ quotas(first: 2) { edges { node { user size } } } }';
+  const data = { quotas: { edges: [{ node: { user: 'alice', size: '1000000' } }] } };
+  const cost = { complexity: 7.2, depth: 4, breadth: 5, limits: LIMITS };
   expect((await sendGraphql(app, { query }, { headers: REPORT })).body).toEqual({ data, extensions: { cost } });
   expect(await ask(app, query)).toEqual({ data });
 });

@@ -55,6 +55,8 @@ function argumentsOf(field: Field): string {
     if (value === undefined) throw new Error(`no value for the argument ${name} of ${field.name}`);
     return `${name}: ${value}`;
   });
+  // pages of the default size would exceed the maximum cost
+  if (field.args.some(({ name }) => name === 'first')) given.push('first: 20');
   return given.length > 0 ? `(${given.join(', ')})` : '';
 }
 

@@ -3,8 +3,8 @@
  * because all tests check the same thing, that a caller sees only what the path rules and quotas allow, on one archive.
  */
 import { afterEach, describe, expect, test } from 'vitest';
-import { setMember } from '../../src/domain/access/members.js';
-import { removePathRule, setPathRule } from '../../src/domain/access/path-rules.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule, removePathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { suspend } from '../../src/domain/health/suspensions.js';
@@ -177,7 +177,8 @@ describe('related lists', () => {
   test('the quotas of the caller', async () => {
     for (const group of ['lab-1', 'lab-2', 'lab-3', 'lab-4']) {
       await addQuota(app.ctx, group, 1n);
-      if (group !== 'lab-3') await setMember(app.ctx, { quota: group, kind: 'USER', name: 'erin', isManager: false });
+      if (group !== 'lab-3')
+        await setQuotaMember(app.ctx, { quota: group, kind: 'USER', name: 'erin', isManager: false });
     }
     await addQuota(app.ctx, 'erin', 1n);
     tokens.erin = (await createToken(app.ctx, { name: 'erin', role: 'USER' })).secret;
@@ -196,8 +197,8 @@ describe('related lists', () => {
     const fetchRule = { ...rule, prefix: '/related/4', action: 'FETCH' } as const;
     const onVolume = ofNode('Volume', await idOf('volume', 'name', 'RELATED'), 'files');
     const onDisk = ofNode('RestoreDisk', await idOf('restore_disk', 'mountpoint', '/mnt/related'), 'files');
-    await setPathRule(app.ctx, rule);
-    await setPathRule(app.ctx, fetchRule);
+    await addPathRule(app.ctx, rule);
+    await addPathRule(app.ctx, fetchRule);
     const all = [...paths, '/elsewhere/1'];
     const without = (hidden: string[]) => all.filter((path) => !hidden.includes(path));
     for (const caller of ['bob', 'viewer']) {
@@ -241,8 +242,8 @@ describe('objects by global id', () => {
   test('lists and fields return the ids', async () => {
     await addPaths(app.ctx, '/node/1');
     const request = await createRequest(app.ctx, { quota: 'alice', files: ['/node/1'] });
-    await setMember(app.ctx, { quota: 'alice', kind: 'GROUP', name: 'sea/ice: all', isManager: true });
-    await setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
+    await setQuotaMember(app.ctx, { quota: 'alice', kind: 'GROUP', name: 'sea/ice: all', isManager: true });
+    await addPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
     await suspend(app.ctx, { kind: 'USER', name: 'alice', mode: 'DRAINING', reason: 'asked' });
     await suspend(app.ctx, { kind: 'DISK', name: '/mnt/related', mode: 'DRAINING', reason: '' });
     const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: 'https://example.org/' });
@@ -251,7 +252,7 @@ describe('objects by global id', () => {
       SELECT id, 1, 'MEDIA', 'no bytes', '2026-01-01' FROM tape_file WHERE path = '/node/1'`);
     const query = `{
       request(requestId: ${request}) { id files { edges { node { id } } } }
-      quota(user: "alice") { id members { id } suspension { id } }
+      quota(user: "alice") { id members { edges { node { id } } } suspension { id } }
       restoreDisks { edges { node { suspension { id } } } }
       pathRules { edges { node { id } } }
       verifications { edges { node { id } } }
@@ -299,7 +300,7 @@ describe('objects by global id', () => {
       nodes: [
         { fileState: 'WAITING', size: '1000', file: { path: '/node/1' } },
         { suspended: 'USER', name: 'alice', reason: 'asked' },
-        { suspended: 'DISK', name: '/mnt/related', reason: '' },
+        { suspended: 'DISK', name: '/mnt/related', reason: null },
         { url: 'https://example.org/', user: 'alice' },
         { type: 'WEBHOOK_TEST', messageState: 'PENDING' },
         { role: 'OPERATOR' },
@@ -340,13 +341,13 @@ describe('objects by global id', () => {
 
   test('path rules hide the objects of a file', async () => {
     const rule = { prefix: '/node', action: 'LIST', kind: 'USER', name: 'alice' } as const;
-    await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
+    await setQuotaMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
     const request = await createRequest(app.ctx, { quota: 'bob', files: ['/node/1'] });
     const file = await idOf('tape_file', 'path', '/node/1');
     const asked = [globalId('TapeFile', file), globalId('RequestFile', `${request}/${file}`)];
     const nodes = asked.map((id, n) => ({ __typename: n === 0 ? 'TapeFile' : 'RequestFile', id }));
     expect(await askData(gatewayOf('bob'), NODES, { ids: asked })).toEqual({ nodes });
-    await setPathRule(app.ctx, rule);
+    await addPathRule(app.ctx, rule);
     const own = { __typename: 'Request', id: globalId('Request', request) };
     // a hidden object does not take the place of another
     expect(await askData(gatewayOf('bob'), NODES, { ids: [asked[0], own.id, asked[1], own.id] })).toEqual({
@@ -453,7 +454,7 @@ describe('filters', () => {
     const read = async (args: string, caller = 'operator') => {
       const page = await readPage(caller, '{ requests(%) { # } }', 'requestId', `quota: "finn", first: 10, ${args}`);
       expect(page.total).toBe(page.rows.length);
-      return page.rows.map(Number);
+      return page.rows.map(Number).reverse(); // oldest first
     };
     expect(await read('match: "needle"')).toEqual([byFile, byPattern, byLabel]);
     expect(await read('match: "/needle"')).toEqual([byFile, byPattern]);
@@ -544,7 +545,7 @@ describe('orders of requests', () => {
   });
 
   const keys = {
-    REQUEST_DATE: ({ requestDate }: Row) => requestDate,
+    CREATED_AT: ({ requestDate }: Row) => requestDate,
     RETENTION: ({ retention }: Row) => retention,
     STATE: ({ state }: Row) => states.indexOf(state),
     LABEL: ({ label }: Row) => Buffer.from(label).toString('hex'),
@@ -605,7 +606,7 @@ describe('orders of requests', () => {
       ['label', ':a'],
       ['label', '1:a\0'],
     ];
-    const names = { requestDate: 'REQUEST_DATE', retention: 'RETENTION', state: 'STATE', label: 'LABEL' };
+    const names = { requestDate: 'CREATED_AT', retention: 'RETENTION', state: 'STATE', label: 'LABEL' };
     for (const [field, key] of odd) {
       const cursor = Buffer.from(`request-${field}-ASC:${key}`).toString('base64');
       const query = listOf(names[field as keyof typeof names], 'ASC')

@@ -1,10 +1,10 @@
 /** Quotas and restore disks that are removed while other transactions use them. */
 import { expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
-import { setMember } from '../../src/domain/access/members.js';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
-import { removeDisk, setDisk } from '../../src/domain/disks/disks.js';
+import { removeRestoreDisk, setDisk } from '../../src/domain/disks/disks.js';
 import { removeQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest } from '../../src/domain/requests/ends.js';
@@ -84,22 +84,22 @@ test('tokens of a removed quota are not valid for a new quota of its name', asyn
   const before = await sees();
   const both = ['erin', 'finn'];
   expect(before).toEqual({ own: ['erin'], alone: ['erin'], shared: both, other: ['finn'], viewer: both });
-  const remove = 'mutation { removeQuota(input: { user: "erin" }) { removed { user tokens } } }';
-  expect(await askData(app, remove)).toEqual({ removeQuota: { removed: { user: 'erin', tokens: 3 } } });
+  const remove = 'mutation { removeQuota(input: { user: "erin" }) { removed { user tokenCount } } }';
+  expect(await askData(app, remove)).toEqual({ removeQuota: { removed: { user: 'erin', tokenCount: 3 } } });
   await addQuota(app.ctx, 'erin', 10_000n);
   await waitFor('the tokens to be invalid', async () => (await sees()).own === 401);
   expect(await sees()).toEqual({ ...before, own: 401, alone: 401, shared: ['finn'] });
-  expect(await askData(app, remove)).toEqual({ removeQuota: { removed: { user: 'erin', tokens: 0 } } });
+  expect(await askData(app, remove)).toEqual({ removeQuota: { removed: { user: 'erin', tokenCount: 0 } } });
 });
 
 test('a new quota with the name of a removed one has no memberships, and the removal reports rules that name it', async () => {
   for (const user of ['gwen', 'dora']) await addQuota(app.ctx, user, 10_000n);
   const member = { quota: 'dora', kind: 'USER', name: 'gwen', isManager: true } as const;
-  await setMember(app.ctx, member);
-  await setMember(app.ctx, { ...member, kind: 'GROUP', isManager: false });
-  await setMember(app.ctx, { ...member, quota: 'gwen', name: 'dora' });
-  await setPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'gwen' });
-  await setPathRule(app.ctx, { prefix: '/groups', action: 'LIST', kind: 'GROUP', name: 'gwen' });
+  await setQuotaMember(app.ctx, member);
+  await setQuotaMember(app.ctx, { ...member, kind: 'GROUP', isManager: false });
+  await setQuotaMember(app.ctx, { ...member, quota: 'gwen', name: 'dora' });
+  await addPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'gwen' });
+  await addPathRule(app.ctx, { prefix: '/groups', action: 'LIST', kind: 'GROUP', name: 'gwen' });
   const ask = async () => {
     const { secret } = await createToken(app.ctx, { name: 'gwen', role: 'USER' });
     const body = { quota: 'dora', files: '/race/known' };
@@ -118,7 +118,10 @@ test('a new quota with the name of a removed one has no memberships, and the rem
 test('a disk is removed once', async () => {
   const mountpoint = `${app.dataDir}/forgotten`;
   await setDisk(app.ctx, { mountpoint, size: 1000n });
-  const ends = await Promise.allSettled([removeDisk(app.ctx, mountpoint), removeDisk(app.ctx, mountpoint)]);
+  const ends = await Promise.allSettled([
+    removeRestoreDisk(app.ctx, mountpoint),
+    removeRestoreDisk(app.ctx, mountpoint),
+  ]);
   expect(ends.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
   expect(ends.find(({ status }) => status === 'rejected')).toMatchObject({ reason: { code: 'NOT_FOUND' } });
 });
@@ -131,7 +134,7 @@ test('a disk with possible stale files is removed only after an engine has looke
      SELECT f.id, $1, 1, 1, f.size FROM tape_file f CROSS JOIN generate_series(1, 2) WHERE f.path = '/race/known'`,
     [id],
   );
-  const remove = () => mutate(app, 'removeDisk', { mountpoint }, 'removed { stalePartialFiles }');
+  const remove = () => mutate(app, 'removeRestoreDisk', { mountpoint }, 'removed { stalePartialFiles }');
   const message = expect.stringContaining('stale partial files of 1 file, such as "/race/known"');
   expect(await remove()).toEqual({ __typename: 'InUse', message });
   await app.ctx.db.pool.query('UPDATE restore_disk SET retry_at = $2 WHERE id = $1', [id, app.ctx.now()]);

@@ -1,11 +1,11 @@
 /** Renamed files, as clients see them. */
 import { expect, test } from 'vitest';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { readPositions } from '../../src/domain/catalogue/tape-files.js';
 import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { importRows } from '../../src/domain/import/import.js';
-import { addLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
+import { addLibrary, updateLibrary } from '../../src/domain/libraries/changes.js';
 import { addFiles, addPaths, addQuota, buildRow } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
 import { AS_AN_IMPORT, whileLocked } from '../support/locks.js';
@@ -38,7 +38,7 @@ const tapePathOf = async (path: string) =>
 
 test('a renamed file stays in its requests, with the same charge and whatever rules apply to its new path', async () => {
   await add('/one/a', '/one/b');
-  await setPathRule(app.ctx, { prefix: '/uno', action: 'REQUEST', kind: 'USER', name: 'nobody-else' });
+  await addPathRule(app.ctx, { prefix: '/uno', action: 'REQUEST', kind: 'USER', name: 'nobody-else' });
   const id = await makeRequest(app, { quota: 'ann', files: ['/one/a', '/one/b'] });
   const used = await readUsed(app, 'ann');
   const renamed = { __typename: 'AffectedFiles', fileCount: 1, bytes: '1000', requestCount: 1 };
@@ -110,7 +110,7 @@ test('a released file does not join its request again under its new path', async
 test('a file that waits for quota still waits under its new path, unless that is hidden from the user', async () => {
   await addQuota(app.ctx, 'bob', 1500n);
   await add('/full/a');
-  await setPathRule(app.ctx, { prefix: '/hidden', action: 'LIST', kind: 'USER', name: 'carl' });
+  await addPathRule(app.ctx, { prefix: '/hidden', action: 'LIST', kind: 'USER', name: 'carl' });
   const bob = { url: app.url, token: (await createToken(app.ctx, { name: 'bob', role: 'USER' })).secret };
   const asBob = (input: object) => made(bob, { quota: 'bob', ...input });
   const [listed, pattern] = [await asBob({ files: ['/full/a', '/full/b'] }), await asBob({ pattern: '/full/b' })];
@@ -277,7 +277,7 @@ test('a library with names for some directories only accepts no rename to others
   expect((await rename('/deep/1', '/other/1', { inLibrary: true })).message).toBe(
     'to must be below a prefix of library deep ("/deep/", "/e/"), but the new path "/other/1" is not',
   );
-  const set = (prefixes: string[]) => setLibrary(app.ctx, { name: 'deep', settings: { prefixes } });
+  const set = (prefixes: string[]) => updateLibrary(app.ctx, { name: 'deep', settings: { prefixes } });
   await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is not below "/e/"');
   expect(await rename('/deep/1', '/e/1')).toMatchObject({ fileCount: 1 });
   await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is not below "/e/"');

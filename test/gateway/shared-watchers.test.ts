@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { beforeEach, expect, test } from 'vitest';
 import { sql } from '../../src/db/sql.js';
-import { setMember } from '../../src/domain/access/members.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { recordProgress } from '../../src/events/event-writes.js';
@@ -119,7 +119,7 @@ test('clients of one request share the read of its final state', async () => {
 });
 
 test('a caller shares no read with callers of other rights', async () => {
-  await setMember(app.ctx, { quota: 'alice', kind: 'USER', name: 'carol', isManager: false });
+  await setQuotaMember(app.ctx, { quota: 'alice', kind: 'USER', name: 'carol', isManager: false });
   const tokenOf = async (name: string, role: 'USER' | 'VIEWER' | 'OPERATOR' | 'SERVICE', more = {}) =>
     (await createToken(app.ctx, { name, role, ...more })).secret;
   const as = (secret: string): Gateway => ({ url: app.url, ...(secret && { token: secret }) });

@@ -25,7 +25,7 @@ const app = useApp({ config: { access: { auth: new Set(['token']) } } }, async (
 });
 
 const SITE = { query: 'subscription { siteChanges { at parts } }' };
-const REQUESTS = { query: 'subscription { requestChanges { at hasMore requests { requestId quota state } } }' };
+const REQUESTS = { query: 'subscription { requestChanges { at hasMore requests { requestId user state } } }' };
 
 type Site = { siteChanges: { parts: string[] } };
 interface Requests {
@@ -46,14 +46,14 @@ test('a request that is made, changed or ends is reported to callers who may see
   for (const stream of [alice, bob, auditor]) expect(await next(stream)).toMatchObject({ hasMore: true, requests: [] });
   const looks = await countLooks(async () => {
     const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/a/' });
-    const made = { hasMore: false, requests: [{ requestId: id, quota: 'alice', state: 'QUEUED' }] };
+    const made = { hasMore: false, requests: [{ requestId: id, user: 'alice', state: 'QUEUED' }] };
     expect([await next(alice), await next(auditor)]).toMatchObject([made, made]);
     await updateRequest(app.ctx, { id, label: 'another' });
     expect(await next(alice)).toMatchObject(made);
     await cancelRequest(app.ctx, id);
     const own = await createRequest(app.ctx, { quota: 'bob', pattern: '/a/' });
-    expect(await next(alice)).toMatchObject({ requests: [{ requestId: id, quota: 'alice', state: 'CANCELLED' }] });
-    expect(await next(bob)).toMatchObject({ requests: [{ requestId: own, quota: 'bob', state: 'QUEUED' }] });
+    expect(await next(alice)).toMatchObject({ requests: [{ requestId: id, user: 'alice', state: 'CANCELLED' }] });
+    expect(await next(bob)).toMatchObject({ requests: [{ requestId: own, user: 'bob', state: 'QUEUED' }] });
   });
   expect(looks).toBe(0);
   for (const stream of [alice, bob, auditor]) stream.close();

@@ -33,7 +33,7 @@ test('the number of paths and the length of a pattern are limited', async () => 
   for (const given of [files, ['no path', ...files.slice(1)]]) {
     const input = { quota: 'alice', files: given };
     expect(await create(app, input)).toMatchObject({ field: 'files', message: `files ${many}` });
-    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { estimate { files } errors { message } } }`;
+    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { estimate { fileCount } errors { message } } }`;
     expect(await askData(app, estimate, { input })).toEqual({
       result: { estimate: null, errors: [{ message: `files ${many}` }] },
     });
@@ -55,7 +55,7 @@ test('the number of files of a request is limited, with a list and with a patter
   ]) {
     await expectError(post(app, { quota: 'alice', ...contract }), 400, message);
     expect(await create(app, { quota: 'alice', ...input, maxFiles: 10 })).toMatchObject({ field: 'files', message });
-    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { estimate { files } errors { message } } }`;
+    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { estimate { fileCount } errors { message } } }`;
     expect(await askData(app, estimate, { input: { quota: 'alice', ...input } })).toEqual({
       result: { estimate: null, errors: [{ message }] },
     });

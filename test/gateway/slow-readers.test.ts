@@ -65,8 +65,8 @@ test('while readers of long lists are stalled, short lists are served, and one m
     [],
   ]);
   expect(short[3]?.count).toBe(3);
-  const query = '{ estimateRequest(input: { quota: "alice", pattern: "/short/" }) { estimate { files } } }';
-  expect(await askData(app, query)).toEqual({ estimateRequest: { estimate: { files: 3 } } });
+  const query = '{ estimateRequest(input: { quota: "alice", pattern: "/short/" }) { estimate { fileCount } } }';
+  expect(await askData(app, query)).toEqual({ estimateRequest: { estimate: { fileCount: 3 } } });
   const refused = await get(app, '/files');
   expect([refused.status, refused.headers.get('retry-after'), refused.body]).toEqual([
     503,
@@ -116,7 +116,7 @@ test('a client that reads nothing is disconnected, and a slow one gets the whole
 
 /** Queries that search for one file. */
 const SEARCHES = [
-  '{ estimateRequest(input: { quota: "alice", pattern: "/short/1" }) { estimate { files } } }',
+  '{ estimateRequest(input: { quota: "alice", pattern: "/short/1" }) { estimate { fileCount } } }',
   '{ tapeFiles(match: "/short/1") { totalCount } }',
   '{ tapeFiles(match: "/short/1") { edges { node { path } } } }',
 ];
@@ -147,7 +147,7 @@ test('a slow list, estimate, count or page leaves connections for short calls, a
     expect(await left).toBeInstanceOf(Error);
     expect((await list).text).toBe('[{"count":0,"files":[]}]');
     expect((await Promise.all(answers)).map(({ data }) => data)).toEqual([
-      { estimateRequest: { estimate: { files: 1 } } },
+      { estimateRequest: { estimate: { fileCount: 1 } } },
       { tapeFiles: { totalCount: 1 } },
       { tapeFiles: { edges: [{ node: { path: '/short/1' } }] } },
     ]);

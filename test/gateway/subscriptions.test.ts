@@ -27,7 +27,7 @@ describe.each(transports)('over %s', (_name, open) => {
             filesFailed: 0,
             bytesTotal: '1000',
             bytesOnDisk: '1000',
-            eta: null,
+            end: null,
             at: TIME,
             eventId: expect.stringMatching(/^\d+$/),
           },

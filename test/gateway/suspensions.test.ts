@@ -64,7 +64,7 @@ test('a second suspension changes the mode and the reason, and keeps the time', 
   const first = await suspend(app, { kind: 'VOLUME', name: 'V2', mode: 'IMMEDIATE', reason: 'it squeaks' });
   clock.advance(60);
   const second = { kind: 'VOLUME', name: 'V2', mode: 'DRAINING', reason: null } as const;
-  expect(await suspend(app, second)).toEqual({ ...first, mode: 'DRAINING', reason: '' });
+  expect(await suspend(app, second)).toEqual({ ...first, mode: 'DRAINING', reason: null });
   expect(await readSuspensions(app)).toHaveLength(1);
   await resume(app, 'VOLUME', 'V2');
 });
@@ -93,7 +93,7 @@ test('a request has a priority from -1000 to 1000, by default 0', async () => {
   const read = () => askData(app, `{ request(requestId: ${id}) { priority } }`);
   const result = 'request { __typename requestId priority }';
   const set = (priority: number, requestId = id) =>
-    mutate(app, 'setPriority', { requestId, priority }, result, '__typename message code');
+    mutate(app, 'setRequestPriority', { requestId, priority }, result, '__typename message code');
   expect(await read()).toEqual({ request: { priority: 0 } });
   for (const priority of [1000, -1000, 7]) {
     expect(await set(priority)).toEqual({ __typename: 'Request', requestId: id, priority });
@@ -139,9 +139,9 @@ test('attempts are shown for waiting files, and not for an ended request', async
   );
   const last = { attempts: 2, lastErrorClass: 'MEDIA', lastError: 'a scratch' };
   const waiting = { state: 'WAITING', recallState: 'WAITING', ...last };
-  const none = { recallState: null, attempts: null, lastErrorClass: null, lastError: null, nextTry: null };
-  expect(await readTries(app, live)).toEqual({ '/t/1': { ...waiting, nextTry: `${later}Z` } });
+  const none = { recallState: null, attempts: null, lastErrorClass: null, lastError: null, nextTryAt: null };
+  expect(await readTries(app, live)).toEqual({ '/t/1': { ...waiting, nextTryAt: `${later}Z` } });
   expect(await readTries(app, ended)).toEqual({ '/t/1': { state: 'WAITING', ...none } });
   await app.ctx.db.pool.query(`UPDATE recall SET not_before = '2001-01-01' WHERE error = 'a scratch'`);
-  expect(await readTries(app, live)).toEqual({ '/t/1': { ...waiting, nextTry: null } });
+  expect(await readTries(app, live)).toEqual({ '/t/1': { ...waiting, nextTryAt: null } });
 });

@@ -1,8 +1,8 @@
 /** The WLCG Tape REST API as clients see it. Real clients run in test/clients/clients.test.ts. */
 import { afterEach, expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
-import { setMember } from '../../src/domain/access/members.js';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { setQuotaMember } from '../../src/domain/access/members.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { expireRequests } from '../../src/domain/requests/ends.js';
@@ -61,16 +61,16 @@ const stageOf = async (path: string): Promise<string> =>
 async function requestsOf(id: string): Promise<{ seconds: number; paths: string[] }[]> {
   const { requests } = await askData<{ requests: Edges<RequestNode> }>(
     app,
-    '{ requests(first: 100) { edges { node { label retention requestDate files { edges { node { file { path } } } } } } } }',
+    '{ requests(first: 100) { edges { node { label retention createdAt files { edges { node { file { path } } } } } } } }',
   );
   const made = requests.edges.filter(({ node }) => node.label === `stage ${id}`);
-  return made.map(({ node: { retention, requestDate, files } }) => ({
-    seconds: Math.round((Date.parse(retention) - Date.parse(requestDate)) / 60_000) * 60,
+  return made.map(({ node: { retention, createdAt, files } }) => ({
+    seconds: Math.round((Date.parse(retention) - Date.parse(createdAt)) / 60_000) * 60,
     paths: files.edges.map(({ node }) => node.file.path),
   }));
 }
 
-type RequestNode = Record<'label' | 'retention' | 'requestDate', string> & { files: Edges<{ file: { path: string } }> };
+type RequestNode = Record<'label' | 'retention' | 'createdAt', string> & { files: Edges<{ file: { path: string } }> };
 
 test('clients discover the API without a token', async () => {
   const { status, body } = await send(app, '/.well-known/wlcg-tape-rest-api');
@@ -260,7 +260,7 @@ test('paths below /webdav are percent-decoded, and other paths are taken as they
 
 test('a file that a path rule hides from a caller is reported as unknown', async () => {
   await add('SECRET', '/secret/a');
-  await setPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'alice' });
+  await addPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'alice' });
   const paths = ['/secret/a', '/secret'];
   const info = await callTape(bob, 'POST', '/archiveinfo', { paths });
   const none = await callTape(bob, 'POST', '/archiveinfo', { paths: ['/nothing/a', '/nothing'] });
@@ -292,7 +292,7 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   await addQuota(app.ctx, 'lab', 1_000_000n);
   await addQuota(app.ctx, 'vo', 1_000_000n);
   await add('Q', '/q/a');
-  await setMember(app.ctx, { quota: 'lab', kind: 'USER', name: 'alice', isManager: false });
+  await setQuotaMember(app.ctx, { quota: 'lab', kind: 'USER', name: 'alice', isManager: false });
   const stage = async (client: TapeClient, metadata?: object) => {
     const files = [{ path: '/q/a', targetedMetadata: metadata }];
     const { status, body } = await callTape(client, 'POST', '/stage', { files });
@@ -310,17 +310,18 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   const both = await clientOf('both', { role: 'SERVICE', quotas: ['vo', 'lab'] });
   expect(await stage(both)).toMatch(/^400 .*must name the quota to charge; "both" has 2 quotas: "lab", "vo"$/);
   const dora = await clientOf('dora');
-  for (const quota of ['vo', 'lab']) await setMember(app.ctx, { quota, kind: 'USER', name: 'dora', isManager: false });
+  for (const quota of ['vo', 'lab'])
+    await setQuotaMember(app.ctx, { quota, kind: 'USER', name: 'dora', isManager: false });
   const oldest = await stage(dora);
   expect(await used()).toEqual(['1000', '1000', '2000']);
   const leave =
-    'mutation { removeMember(input: { quota: "vo", kind: USER, name: "dora" }) { member { name } errors { code } } }';
+    'mutation { removeQuotaMember(input: { quota: "vo", kind: USER, name: "dora" }) { member { name } errors { code } } }';
   const read = async () => (await ask(dora, '{ caller { defaultQuota } }')).data;
   expect(await read()).toEqual({ caller: { defaultQuota: 'vo' } });
   expect((await ask(dora, leave.replace('dora', 'alice'))).data).toEqual({
-    removeMember: { member: null, errors: [{ code: 'FORBIDDEN' }] },
+    removeQuotaMember: { member: null, errors: [{ code: 'FORBIDDEN' }] },
   });
-  expect((await ask(dora, leave)).data).toEqual({ removeMember: { member: { name: 'dora' }, errors: [] } });
+  expect((await ask(dora, leave)).data).toEqual({ removeQuotaMember: { member: { name: 'dora' }, errors: [] } });
   expect(await read()).toEqual({ caller: { defaultQuota: 'lab' } });
   expect(await stage(await clientOf('carol'))).toMatch(
     /^400 .*must name the quota to charge, because "carol" has no quota/,

@@ -27,7 +27,7 @@ async function findFaults(repair = false): Promise<object[]> {
   return faults;
 }
 
-const RETIRED = 'retired { __typename fileCount bytes elsewhere withdrawn requestCount }';
+const RETIRED = 'retired { __typename fileCount bytes filesElsewhere filesWithdrawn requestCount }';
 const retire = (name: string, more: object = {}) => mutate<Told>(app, 'retireVolume', { name, ...more }, RETIRED);
 
 const REINSTATED = 'volume { __typename name retiredAt retiredReason }';
@@ -47,7 +47,7 @@ test('files of a retired volume are read from their other copies, and its second
   const id = await makeRequest(app, { quota: 'ann', patterns: '/one/' });
   await sql(`UPDATE recall SET attempts = 3 WHERE volume_id = (SELECT id FROM volume WHERE name = 'A1')`);
   const before = await dumpTables(app.ctx);
-  const figures = { fileCount: 2, bytes: '2000', elsewhere: 2, withdrawn: 0, requestCount: 1 };
+  const figures = { fileCount: 2, bytes: '2000', filesElsewhere: 2, filesWithdrawn: 0, requestCount: 1 };
   expect(await retire('A1', { reason: 'worn out', dryRun: true })).toEqual({ __typename: 'RetiredVolume', ...figures });
   expect(await dumpTables(app.ctx)).toEqual(before);
   expect(await retire('A1', { reason: 'worn out' })).toEqual({ __typename: 'RetiredVolume', ...figures });
@@ -76,7 +76,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
     expect(await retire('A2', more)).toEqual({ __typename: 'InUse', message });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);
-  const told = { fileCount: 8, bytes: '8000', elsewhere: 1, withdrawn: 6, requestCount: 1 };
+  const told = { fileCount: 8, bytes: '8000', filesElsewhere: 1, filesWithdrawn: 6, requestCount: 1 };
   expect(await retire('A2', { withdraw: true, reason: 'worn out', dryRun: true })).toMatchObject(told);
   expect(await dumpTables(app.ctx)).toEqual(before);
   expect(await retire('A2', { withdraw: true, reason: 'worn out' })).toMatchObject(told);
@@ -205,8 +205,8 @@ test('a volume with more files than a step is retired completely, also after a f
   expect(await retire('M1')).toMatchObject({ __typename: 'InUse' });
   expect(await retire('M1', { withdraw: true, reason: 'second' })).toMatchObject({
     fileCount: 3,
-    elsewhere: 2,
-    withdrawn: 1,
+    filesElsewhere: 2,
+    filesWithdrawn: 1,
   });
   expect(await countByVolume(app, '/many/')).toEqual({ '-': 1, M2: STEP + 2 });
   expect(await viewRequest(app, id)).toMatchObject({ filesFailed: 1, filesTotal: STEP + 3 });
@@ -256,7 +256,7 @@ test('the doctor reinstates a retired volume that has files, unless it is being 
   await sql(`UPDATE volume SET retired_at = timestamp '2026-01-02 03:04:05' WHERE name IN ('A7', 'A8')`);
   const expected = 'no file on it, since it was retired at 2026-01-02T03:04:05';
   const fault = (volume: string, path: string) => ({
-    ...{ kind: 'volume-retired', thing: `volume ${volume}`, expected, found: `1 file: ${path}` },
+    ...{ kind: 'volume-retired', object: `volume ${volume}`, expected, found: `1 file: ${path}` },
   });
   const faults = [fault('A7', '/seven/a'), fault('A8', '/seven/b')];
   expect(await findFaults()).toEqual(faults.map((each) => ({ ...each, isRepaired: false })));

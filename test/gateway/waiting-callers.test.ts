@@ -130,14 +130,18 @@ const changes: [name: string, mutation: (id: number) => string, result: string][
   ['updateRequest', (id) => `updateRequest(input: { requestId: ${id}, label: "other" })`, 'request'],
   ['releaseFiles', (id) => `releaseFiles(input: { requestId: ${id}, match: "/" })`, 'request'],
   ['retryRequest', (id) => `retryRequest(input: { requestId: ${id} })`, 'request'],
-  ['setPriority', (id) => `setPriority(input: { requestId: ${id}, priority: 7 })`, 'request'],
+  ['setRequestPriority', (id) => `setRequestPriority(input: { requestId: ${id}, priority: 7 })`, 'request'],
   ['setQuota', () => 'setQuota(input: { user: "alice", size: 1000 })', 'quota'],
-  ['setMember', (id) => `setMember(input: { quota: "alice", kind: USER, name: "m${id}", isManager: true })`, 'member'],
+  [
+    'setQuotaMember',
+    (id) => `setQuotaMember(input: { quota: "alice", kind: USER, name: "m${id}", isManager: true })`,
+    'member',
+  ],
   ['cancelRequest', (id) => `cancelRequest(input: { requestId: ${id} })`, 'request'],
 ];
 
 test('many changes of locked rows do not delay readers', async () => {
-  await start({}, { poolSize: 15 }); // five connections serve calls that wait for rows, and three serve setMember
+  await start({}, { poolSize: 15 }); // five connections serve calls that wait for rows, and three serve setQuotaMember
   const make = (n: number) => makeRequest(app, { quota: 'alice', files: [`/${n}`] });
   const ids = await Promise.all(Array.from({ length: 8 }, (_, n) => make(n)));
   for (const [name, mutation, result] of changes) {
@@ -164,12 +168,12 @@ const unblocked: [mutation: string, result: string][] = [
   ['suspend(input: { kind: USER, name: "alice", mode: IMMEDIATE })', 'suspension'],
   ['suspend(input: { kind: VOLUME, name: "V1", mode: IMMEDIATE })', 'suspension'],
   ['suspend(input: { kind: DISK, name: "/mnt/a", mode: IMMEDIATE })', 'suspension'],
-  [`setPathRule(input: { ${RULE} })`, 'pathRule'],
+  [`addPathRule(input: { ${RULE} })`, 'pathRule'],
   [`removePathRule(input: { ${RULE} })`, 'pathRule'],
-  [`setMember(input: { ${MEMBER}, isManager: true })`, 'member'],
-  [`removeMember(input: { ${MEMBER} })`, 'member'],
-  ['resizeDisk(input: { mountpoint: "/mnt/a", size: 2 })', 'restoreDisk'],
-  ['removeDisk(input: { mountpoint: "/mnt/a" })', 'removed'],
+  [`setQuotaMember(input: { ${MEMBER}, isManager: true })`, 'member'],
+  [`removeQuotaMember(input: { ${MEMBER} })`, 'member'],
+  ['resizeRestoreDisk(input: { mountpoint: "/mnt/a", size: 2 })', 'restoreDisk'],
+  ['removeRestoreDisk(input: { mountpoint: "/mnt/a" })', 'removed'],
 ];
 
 test('operators can suspend and change access while all connections for calls that wait for rows are in use', async () => {

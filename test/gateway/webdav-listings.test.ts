@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import { propfind } from '../../rest/webdav/propfind.js';
 import type { TransferConfig } from '../../src/config/config.js';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import {
@@ -36,7 +36,7 @@ test('PROPFIND lists files and directories, on disk and on tape', async () => {
     { path: '/f/ü', size: 8n },
   ] as Parameters<typeof addFiles>[1]);
   await addFiles(app.ctx, [{ path: '/hidden/a' }]);
-  await setPathRule(app.ctx, { prefix: '/hidden', action: 'LIST', kind: 'USER', name: 'bob' });
+  await addPathRule(app.ctx, { prefix: '/hidden', action: 'LIST', kind: 'USER', name: 'bob' });
   const list = async (target: string, depth: string) => {
     const { status, bytes } = await find(target, depth);
     const entries = [...bytes.toString().matchAll(/<D:response><D:href>(.*?)<\/D:href>(.*?)<\/D:response>/g)];
@@ -71,8 +71,8 @@ test('PROPFIND lists files and directories, on disk and on tape', async () => {
 test('the response for a hidden directory does not depend on the number of its files', async () => {
   const directory = (name: string) => Array.from({ length: 60 }, (_, n) => ({ path: `/vault/${name}/${n}` }));
   await addFiles(app.ctx, [...directory('a'), ...directory('b'), { path: '/vault/open/x' }, { path: '/vault-2' }]);
-  await setPathRule(app.ctx, { prefix: '/vault', action: 'LIST', kind: 'USER', name: 'alice' });
-  await setPathRule(app.ctx, { prefix: '/vault/open', action: 'LIST', kind: 'EVERYBODY', name: '' });
+  await addPathRule(app.ctx, { prefix: '/vault', action: 'LIST', kind: 'USER', name: 'alice' });
+  await addPathRule(app.ctx, { prefix: '/vault/open', action: 'LIST', kind: 'EVERYBODY', name: '' });
   await app.ctx.db.pool.query('CREATE SEQUENCE shortReads; ALTER FUNCTION path_ruled RENAME TO path_ruled_for');
   await app.ctx.db.pool.query(
     `CREATE FUNCTION path_ruled(path text, wanted "PathAction", who text, groups text[]) RETURNS boolean LANGUAGE plpgsql AS $$

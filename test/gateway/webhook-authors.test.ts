@@ -1,9 +1,9 @@
 /** A webhook that its author may no longer read is disabled, so that events do not go to the author's URL for good. */
 import { expect, test } from 'vitest';
-import { removeMember, setMember } from '../../src/domain/access/members.js';
+import { removeQuotaMember, setQuotaMember } from '../../src/domain/access/members.js';
 import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
 import type { Context } from '../../src/domain/context.js';
-import { createWebhook, listWebhooks, setWebhook } from '../../src/domain/notifications/webhooks/webhooks.js';
+import { createWebhook, listWebhooks, updateWebhook } from '../../src/domain/notifications/webhooks/webhooks.js';
 import { purgeUser } from '../../src/domain/users/purge.js';
 import { addQuota } from '../support/factories.js';
 import { useApp } from '../support/use-app.js';
@@ -33,18 +33,18 @@ const LOST = 'the user who created the webhook may no longer receive its events'
 
 test.each(['is removed', 'becomes a plain member'])('the webhook of a manager who %s is disabled', async (what) => {
   const bob = { quota: 'lab', kind: 'USER', name: 'bob' } as const;
-  await setMember(app.ctx, { ...bob, isManager: true });
+  await setQuotaMember(app.ctx, { ...bob, isManager: true });
   const ofBob = await addWebhook(callAs('bob', 'user', ['lab']), 'lab');
   const others = [
     await addWebhook(callAs('lab', 'user'), 'lab'),
     await addWebhook(callAs('bob', 'operator'), 'lab'),
     await addWebhook(callAs('bob', 'user'), 'bob'),
   ];
-  await setMember(app.ctx, { ...bob, isManager: true });
+  await setQuotaMember(app.ctx, { ...bob, isManager: true });
   expect(await readReasons(ofBob)).toEqual({ [ofBob]: null });
 
-  if (what === 'is removed') await removeMember(app.ctx, bob);
-  else await setMember(app.ctx, { ...bob, isManager: false });
+  if (what === 'is removed') await removeQuotaMember(app.ctx, bob);
+  else await setQuotaMember(app.ctx, { ...bob, isManager: false });
 
   expect(await readReasons(ofBob)).toEqual({ [ofBob]: LOST });
   expect(Object.values(await readReasons(...others))).toEqual([null, null, null]);
@@ -52,27 +52,27 @@ test.each(['is removed', 'becomes a plain member'])('the webhook of a manager wh
 
 test('a manager who enables such a webhook becomes its author', async () => {
   const bob = { quota: 'team', kind: 'USER', name: 'bob' } as const;
-  await setMember(app.ctx, { ...bob, isManager: true });
+  await setQuotaMember(app.ctx, { ...bob, isManager: true });
   const id = await addWebhook(callAs('bob', 'user', ['team']), 'team');
-  await removeMember(app.ctx, bob);
-  const { disabledReason, madeBy } = await setWebhook(callAs('team', 'user'), { id, isEnabled: true });
+  await removeQuotaMember(app.ctx, bob);
+  const { disabledReason, madeBy } = await updateWebhook(callAs('team', 'user'), { id, isEnabled: true });
   expect({ disabledReason, madeBy }).toEqual({ disabledReason: null, madeBy: 'team' });
-  await setMember(app.ctx, { ...bob, isManager: true });
-  await removeMember(app.ctx, bob);
+  await setQuotaMember(app.ctx, { ...bob, isManager: true });
+  await removeQuotaMember(app.ctx, bob);
   expect(await readReasons(id)).toEqual({ [id]: null });
 });
 
 test('webhooks of users who may have managed a quota only through a removed group are disabled', async () => {
   const group = { quota: 'staff', kind: 'GROUP', name: 'curators' } as const;
-  await setMember(app.ctx, { ...group, isManager: true });
-  await setMember(app.ctx, { quota: 'staff', kind: 'USER', name: 'eve', isManager: true });
+  await setQuotaMember(app.ctx, { ...group, isManager: true });
+  await setQuotaMember(app.ctx, { quota: 'staff', kind: 'USER', name: 'eve', isManager: true });
   const ofGus = await addWebhook(callAs('gus', 'user', ['staff']), 'staff');
   const others = [
     await addWebhook(callAs('eve', 'user', ['staff']), 'staff'),
     await addWebhook(callAs('staff', 'user'), 'staff'),
     await addWebhook(callAs('gus', 'operator'), 'staff'),
   ];
-  await removeMember(app.ctx, group);
+  await removeQuotaMember(app.ctx, group);
   expect(await readReasons(ofGus)).toEqual({ [ofGus]: LOST });
   expect(Object.values(await readReasons(...others))).toEqual([null, null, null]);
 });
@@ -89,7 +89,7 @@ test("an operator's webhooks are disabled with the operator's last valid token",
 });
 
 test("a purge removes the user's webhooks of other quotas, and disables those of the operator with the same name", async () => {
-  await setMember(app.ctx, { quota: 'lab', kind: 'USER', name: 'eve', isManager: true });
+  await setQuotaMember(app.ctx, { quota: 'lab', kind: 'USER', name: 'eve', isManager: true });
   const ofUser = await addWebhook(callAs('eve', 'user', ['lab']), 'lab');
   const ofOperator = await addWebhook(callAs('eve', 'operator'), null);
   await purgeUser(app.ctx, 'eve');

@@ -1,6 +1,6 @@
 /** Files that an operator or a complete list withdraws, and that are later restored to the catalogue or purged. */
 import { expect, test } from 'vitest';
-import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { addPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { addFiles, addPaths, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
@@ -252,7 +252,7 @@ test('a revived request does not wait for quota for a file that was withdrawn me
 });
 
 const purge = (path: string, more: object = {}) =>
-  mutate<Affected>(app, 'purgeFiles', { path, ...more }, 'purged { __typename files bytes kept }');
+  mutate<Affected>(app, 'purgeFiles', { path, ...more }, 'purged { __typename fileCount bytes filesKept }');
 
 const wrong = { reason: 'wrong' };
 
@@ -260,7 +260,7 @@ test('a purged file is in no list, and its path is free', async () => {
   await addPaths(app.ctx, '/purged-eight/a', '/purged-eight/b');
   expect((await purge('/purged-eight/a')).message).toBe('file "/purged-eight/a": not withdrawn');
   await withdraw('/purged-eight/a', wrong);
-  const purged = { __typename: 'PurgedFiles', files: 1, bytes: '1000', kept: 0 };
+  const purged = { __typename: 'PurgedFiles', fileCount: 1, bytes: '1000', filesKept: 0 };
   expect(await purge('/purged-eight/', { dryRun: true })).toEqual(purged);
   expect(await purge('/purged-eight/')).toEqual(purged);
   expect((await purge('/purged-eight/a')).message).toBe('there is no file "/purged-eight/a"');
@@ -275,7 +275,7 @@ test('a purged file that is in requests stays in them under a path of its own', 
   await addPaths(app.ctx, '/purged-nine/a', '/purged-nine/b');
   const id = await makeRequest(app, { quota: 'ann', files: ['/purged-nine/a', '/purged-nine/b'] });
   await withdraw('/purged-nine/a', wrong);
-  expect(await purge('/purged-nine/a')).toMatchObject({ files: 1, kept: 0 });
+  expect(await purge('/purged-nine/a')).toMatchObject({ fileCount: 1, filesKept: 0 });
   await addFiles(app.ctx, [{ path: '/purged-nine/a', size: 3n }]);
   const { files, filesFailed } = await viewRequest(app, id);
   expect(filesFailed).toBe(1);
@@ -302,9 +302,9 @@ test('a file in a live request is not purged until that has ended', async () => 
   expect((await purge('/purged-ten/a')).message).toBe(
     `"/purged-ten/a" cannot be purged yet: request ${id} contains it`,
   );
-  expect(await purge('/purged-ten/')).toMatchObject({ files: 1, kept: 1 });
+  expect(await purge('/purged-ten/')).toMatchObject({ fileCount: 1, filesKept: 1 });
   await cancel(app, id);
-  expect(await purge('/purged-ten/')).toMatchObject({ files: 1, kept: 0 });
+  expect(await purge('/purged-ten/')).toMatchObject({ fileCount: 1, filesKept: 0 });
   expect(await countListed('/purged-ten/', 'withdrawn: true')).toBe(0);
 });
 
@@ -314,7 +314,7 @@ test('a purged file stays hidden from callers who could not list it: by id, by p
     { path: '/secret/plan', stage: 'ONDISK' },
     { path: '/plain/x', stage: 'ONDISK' },
   ]);
-  await setPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'carl' });
+  await addPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'carl' });
   const id = await made(app, { quota: 'ann', files: ['/secret/plan'] });
   const { rows } = await app.ctx.db.pool.query<{ id: bigint }>(`SELECT id FROM tape_file WHERE path = '/secret/plan'`);
   const file = rows[0]?.id;

@@ -82,7 +82,7 @@ async function run(...args: string[]) {
 
 interface Difference {
   kind: string;
-  thing: string;
+  object: string;
   here: string;
 }
 
@@ -92,7 +92,7 @@ async function adopt(...args: string[]): Promise<{ counts: Record<string, number
 }
 
 const adoptSite = (...args: string[]) => adopt(there.url, '--archive-root', site.archive, ...args);
-const namesOf = (differences: Difference[]) => differences.map(({ kind, thing }) => `${kind} ${thing}`);
+const namesOf = (differences: Difference[]) => differences.map(({ kind, object }) => `${kind} ${object}`);
 const nothing = { disks: 0, quotas: 0, files: 0, copies: 0, requests: 0, changed: 0, ended: 0 };
 
 /** Returns all tables except those of the audit, events and processes. */
@@ -248,7 +248,7 @@ test('files whose paths are directories of others are reported and left out, by 
   expect(trial.differences.filter(({ kind }) => kind === 'file-refused')).toEqual([
     {
       kind: 'file-refused',
-      thing: '/badc/clash',
+      object: '/badc/clash',
       there: 'ON TAPE, 1 bytes',
       here: 'nothing: "/badc/clash" cannot be a file and also the directory of "/badc/clash/new.nc"',
     },
@@ -354,7 +354,7 @@ test('copies without a request are reported at each run, and are released when t
     (await adoptSite(...args)).differences.filter(({ kind }) => kind === 'copy-unheld');
   const line = (files: readonly string[]) => ({
     kind: 'copy-unheld',
-    thing: site.mountpoint,
+    object: site.mountpoint,
     there: `${files.length} restored file${files.length === 1 ? '' : 's'} that no request contains, ${sizeOf(files)} bytes in total`,
     here: 'kept until "tapegate adopt --finish" releases the copies',
   });
@@ -406,13 +406,13 @@ test('finish also removes the old names of copies that were removed or restored 
   renameSync(marker, `${marker}.away`);
   const away = await finish();
   expect(away.counts).toEqual({ ...ended, left: 3 });
-  expect(away.told.map(({ kind, thing, here }) => [kind, thing, here.includes('not mounted')])).toEqual(
+  expect(away.told.map(({ kind, object, here }) => [kind, object, here.includes('not mounted')])).toEqual(
     restored.map((file) => ['name-left', oldName(file), true]),
   );
   renameSync(`${marker}.away`, marker);
   const { counts, told } = await finish();
   expect(counts).toEqual({ ...ended, names: 2, left: 1 });
-  expect(told.map(({ kind, thing }) => [kind, thing])).toEqual([['name-left', oldName(a)]]);
+  expect(told.map(({ kind, object }) => [kind, object])).toEqual([['name-left', oldName(a)]]);
   expect([a, b, c].map((file) => existsSync(oldName(file)))).toEqual([true, false, false]);
   expect([b, c].map((file) => readFileSync(site.mountpoint + file, 'utf8'))).toEqual([b, c].map(bytesOf));
   rmSync(oldName(a));

@@ -50,7 +50,7 @@ test('the audit has a refused import with its faults', async () => {
   writeFileSync(rows, 'path,size\nrelative,1000\n');
   expect((await runCli(['import', rows], { env })).code).toBe(1);
   const last = parseLines(await runCli(['audit', '--operation', 'importRows', '--json'], { env })).at(-1);
-  expect(last).toMatchObject({ caller: userInfo().username, result: 'INVALID_INPUT', count: 1 });
+  expect(last).toMatchObject({ caller: userInfo().username, result: 'FAILED', errorCode: 'INVALID_INPUT', count: 1 });
   expect(last.input.faults[0]).toContain('relative');
 });
 

@@ -82,16 +82,17 @@ interface Suspended {
   mode: string;
   reason: string;
   since: string;
-  nextTry: string | null;
+  nextTryAt: string | null;
 }
 
 async function readSuspended(): Promise<Suspended[]> {
-  const query = '{ suspensions { edges { node { kind name mode reason since nextTry } } } }';
+  const query = '{ suspensions { edges { node { kind name mode reason since nextTryAt } } } }';
   const { suspensions } = await askData<{ suspensions: Edges<Suspended> }>(app, query);
   return suspensions.edges.map(({ node }) => node);
 }
 
-const pauseOf = ({ since, nextTry }: Suspended) => Math.round((Date.parse(nextTry ?? '') - Date.parse(since)) / 1000);
+const pauseOf = ({ since, nextTryAt }: Suspended) =>
+  Math.round((Date.parse(nextTryAt ?? '') - Date.parse(since)) / 1000);
 
 /** Waits until the drive is suspended after `count` mounts. */
 async function waitForSuspended(count: number): Promise<Suspended> {
@@ -165,10 +166,10 @@ test.each<ErrorClass>(['POLICY', 'PERMANENT', 'MEDIA'])(
     fault = () => new DriveError(errorClass, 'it eats cartridges');
     const id = await request('a');
     for (const count of [1, 2]) {
-      expect((await waitForSuspended(count)).nextTry).not.toBeNull();
+      expect((await waitForSuspended(count)).nextTryAt).not.toBeNull();
       await endPause(600);
     }
-    expect(await waitForSuspended(3)).toMatchObject({ reason: 'it eats cartridges', nextTry: null });
+    expect(await waitForSuspended(3)).toMatchObject({ reason: 'it eats cartridges', nextTryAt: null });
     fault = () => undefined;
     await resume(app, 'DRIVE', 'drive-1');
     await waitForState(app, id, 'COMPLETED');
@@ -192,7 +193,7 @@ test('the engine does not change the suspension of a failing drive by an operato
   await suspend(app, { kind: 'DRIVE', name: 'drive-1', mode: 'IMMEDIATE', reason: 'the technician comes' });
   clock.advance(600);
   await ringUntilSeen(app, 'recall', 'drives');
-  expect(await readSuspended()).toMatchObject([{ reason: 'the technician comes', nextTry: null }]);
+  expect(await readSuspended()).toMatchObject([{ reason: 'the technician comes', nextTryAt: null }]);
   expect(mounts).toHaveLength(1);
 });
 

@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
-import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
+import { verifyFiles } from '../../src/domain/catalogue/verifications.js';
 import { readUnheld, releaseCopies } from '../../src/domain/disks/removals.js';
 import { suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume } from '../../src/domain/health/suspensions.js';
@@ -82,10 +82,14 @@ test('a request that waits until a changed copy is looked for reports it, and th
   await leaveChanged(file);
   const id = await ask(file);
   const words = 'the copy in the restore area was changed outside Tapegate, and an engine must check the copy first';
-  const waiting = `{ request(requestId: ${id}) { waiting { files end { planned } parts { edges { node { reason files explanation } } } } } }`;
+  const waiting = `{ request(requestId: ${id}) { waiting { fileCount end { planned } parts { edges { node { reason fileCount explanation } } } } } }`;
   const told = (explanation: string) => ({
     request: {
-      waiting: { files: 1, end: null, parts: { edges: [{ node: { reason: 'CHANGED_COPY', files: 1, explanation } }] } },
+      waiting: {
+        fileCount: 1,
+        end: null,
+        parts: { edges: [{ node: { reason: 'CHANGED_COPY', fileCount: 1, explanation } }] },
+      },
     },
   });
   expect(await askData(app, waiting)).toEqual(told(words));
@@ -238,7 +242,7 @@ test('a file with a changed copy is not confirmed by reading its tape copy', asy
   const file = '/changed/confirmed';
   await leaveChanged(file);
   await query('UPDATE tape_file SET verified = NULL WHERE path = $1', [file]);
-  expect(await verifyAgain(app.ctx, { match: file })).toBe(0);
+  expect(await verifyFiles(app.ctx, { match: file })).toBe(0);
 });
 
 test('an import of a file as ONDISK satisfies a request that waits for a check of its changed copy', async () => {

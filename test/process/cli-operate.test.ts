@@ -39,8 +39,8 @@ test('suspensions lists what is out of service, and each command prints the same
   expect(parseTable(await run('suspensions'))).toEqual([
     ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
     ['user', 'ann', 'IMMEDIATE', since.slice(0, 19), 'too\uFFFDfast'],
-    ['library', 'directory', 'DRAINING', expect.any(String)],
-    ['disk', app.restoreDir, 'DRAINING', expect.any(String)],
+    ['library', 'directory', 'DRAINING', expect.any(String), '-'],
+    ['disk', app.restoreDir, 'DRAINING', expect.any(String), '-'],
     [''],
   ]);
   const json = await run('suspensions', '--json');
@@ -83,7 +83,7 @@ test('show prints a request, and the tries, error and next try of each file that
   const paused = await waitFor('the pause', async () => {
     const tries = await readTries(app, id);
     const now = tries['/show/3-paused'];
-    const isPaused = (now?.attempts ?? 0) > 1 && now?.nextTry !== null;
+    const isPaused = (now?.attempts ?? 0) > 1 && now?.nextTryAt !== null;
     return tries['/show/1-good']?.state === 'ON_DISK' && isPaused && now;
   });
   await run('suspend', 'user', 'ann', '--reason', 'a pause');
@@ -111,7 +111,7 @@ test('show prints a request, and the tries, error and next try of each file that
       lastError: 'erased',
     },
     { file: { path: '/show/3-paused' }, state: 'WAITING', lastErrorClass: 'TRANSIENT', lastError: 'dust' },
-    { file: { path: '/show/4-held', volume: { name: 'RESTING' } }, state: 'WAITING', attempts: 0, nextTry: null },
+    { file: { path: '/show/4-held', volume: { name: 'RESTING' } }, state: 'WAITING', attempts: 0, nextTryAt: null },
   ]);
   expect(files[1].attempts).toBeGreaterThanOrEqual(paused.attempts ?? 0);
   const text = parseTable(await run('show', String(id)));

@@ -32,7 +32,7 @@ test('quota set creates a quota, and list and show print it exactly', async () =
   await run('quota', 'set', 'ann', '--size', '0');
   expect((await run('quota', 'list')).stdout).toBe(
     `USER  SIZE     USED     WEIGHT  EMAIL            NOTES
-ann   0 bytes  0 bytes  1
+ann   0 bytes  0 bytes  1       -                -
 zoë   16.0 PB  0 bytes  1       zoe@example.org  a note
 `,
   );

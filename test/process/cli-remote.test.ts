@@ -374,7 +374,12 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   };
   expect(await read()).toEqual({ code: 1, lines: [fault, '1 finding (1 quota-used), 0 repaired'], stderr: note });
   const [json, report] = parseLines(await run('doctor', '--json'));
-  const finding = { kind: 'quota-used', thing: 'user faulty', expected: '0 bytes in requests', found: '77 bytes used' };
+  const finding = {
+    kind: 'quota-used',
+    object: 'user faulty',
+    expected: '0 bytes in requests',
+    found: '77 bytes used',
+  };
   expect(json).toEqual({ ...finding, isRepaired: false });
   const { examined, ...counts } = report;
   expect(counts).toEqual({ found: 1, repaired: 0 });

@@ -60,7 +60,7 @@ test('ls lists files by substring and stage, up to a limit', async () => {
   );
   expect(await run('ls', '/ls/t', '--json')).toEqual(
     done(
-      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verified":"2026-01-02T03:04:05.000006Z","spotName":null,"checksum":null,"adler32":null,"restoredPath":null,"position":1,"copyPosition":null,"volume":"V00001","copyVolume":null}\n',
+      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verifiedAt":"2026-01-02T03:04:05.000006Z","spotName":null,"checksum":null,"adler32":null,"restoredPath":null,"position":1,"copyPosition":null,"volume":"V00001","copyVolume":null}\n',
     ),
   );
   const cut = await run('ls', '/ls/', '--json', '--limit', '2');
@@ -315,7 +315,7 @@ test('requests lists the live requests of a user, and ended ones with --all', as
   const all = await run('requests', '--quota', 'lister', '--all');
   expect(two).toEqual({
     ...{ requestId: two.requestId, label: 'two', state: 'COMPLETED', quota: { user: 'lister' } },
-    ...{ requestDate: expect.any(String), retention: '2100-01-02T00:00:00Z' },
+    ...{ createdAt: expect.any(String), retention: '2100-01-02T00:00:00Z' },
     ...{ filesTotal: 1, filesOnDisk: 1, filesFailed: 0, filesUnknown: 0, filesRefused: 0, bytesTotal: 1000 },
   });
   const row = [String(two.requestId), 'lister', 'COMPLETED', '1 of 1 file', '1.00 kB', '2100-01-02T00:00:00', 'two'];

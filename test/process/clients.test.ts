@@ -6,7 +6,7 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createClient } from '../../clients/typescript/client.js';
-import { Unreachable } from '../../clients/typescript/errors.js';
+import { Incomplete, Unreachable } from '../../clients/typescript/errors.js';
 import { packageRoot } from '../../src/core/package-root.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -119,6 +119,26 @@ test('the commands of the package make, watch and show requests, and operate the
   gate = createGate();
 });
 
+test('the TypeScript client returns paths when files arrive, also after a restart of the gateway', async () => {
+  const files = [1, 2].map((n) => ({ path: `/arrivals/${n}`, position: BigInt(39 + 2 * n), size: 1000 }));
+  await addTaped(app.ctx, library, files);
+  const port = String(await findFreePort());
+  const serve = () =>
+    serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: port, TAPEGATE_AUTH: 'token' });
+  const gateway = await serve();
+  const tapes = createClient({ url: `http://127.0.0.1:${port}`, token: env.TAPEGATE_TOKEN });
+  const paths = ['/arrivals/1', '/arrivals/2', '/arrivals/none'];
+  const arrivals = tapes.restore({ quota: 'alice', files: paths });
+  expect((await arrivals.next()).value).toBe(`${app.restoreDir}/arrivals/1`);
+  await gateway.stop();
+  gate.open();
+  const next = await serve();
+  expect((await arrivals.next()).value).toBe(`${app.restoreDir}/arrivals/2`);
+  await expect(arrivals.next()).rejects.toThrow(Incomplete);
+  await next.stop();
+  gate = createGate();
+});
+
 /** A session that prints lines of JSON. NAME is the directory of the requested files. */
 const PYTHON_SESSION = `
 import json, sys, threading
@@ -131,7 +151,7 @@ def refused(call):
 tapes = Tapegate()
 tell("files", [[each["path"], each["size"]] for each in tapes.files("/%s/" % NAME)])
 priced = tapes.estimate("alice", pattern="/%s/" % NAME)
-tell("estimate", priced["files"], priced["bytes"], priced["filesOnDisk"], priced["hasRoom"])
+tell("estimate", priced["fileCount"], priced["bytes"], priced["filesOnDisk"], priced["hasRoom"])
 made = tapes.create_request("alice", pattern="/%s/" % NAME, label="session")
 id = made["requestId"]
 tell("made", made["label"], made["filesTotal"], made["bytesTotal"])
@@ -190,7 +210,7 @@ const pattern = \`/\${NAME}/\`;
 tell('files', (await all(tapes.files(pattern))).map((each) => [each.path, each.size]));
 const priced: Estimate = await tapes.estimate({ quota: 'alice', pattern });
 const bytes: bigint = priced.bytes;
-tell('estimate', priced.files, bytes, priced.filesOnDisk, priced.hasRoom);
+tell('estimate', priced.fileCount, bytes, priced.filesOnDisk, priced.hasRoom);
 const made = await tapes.createRequest({ quota: 'alice', pattern, label: 'session' });
 const id: number = made.requestId;
 tell('made', made.label, made.filesTotal, made.bytesTotal);
@@ -223,7 +243,7 @@ await refused(() => tapes.cancel(999999));
 const { list } = await tapes.query(RequestsDocument, { states: ['CANCELLED'], first: 1 });
 const labels: string[] | undefined = list?.edges.map(({ node }) => node.label);
 tell('typed', labels?.length, (await tapes.query(CallerDocument)).caller.name);
-tell('unwrapped', unwrap((await tapes.query(EstimateRequestDocument, { input: { quota: 'alice', pattern } })).result).files);
+tell('unwrapped', unwrap((await tapes.query(EstimateRequestDocument, { input: { quota: 'alice', pattern } })).result).fileCount);
 await refused(() => tapes.query('{ nonsense }'));
 await refused(() => createClient({ token: 'tg_nonsense' }).quota('alice'));
 try {

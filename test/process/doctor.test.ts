@@ -73,13 +73,13 @@ async function restore(...files: string[]): Promise<{ id: number; contents: Map<
   return { id, contents };
 }
 
-/** Parses `kind | thing | expected | found`. */
+/** Parses `kind | object | expected | found`. */
 function parseFault(text: string) {
-  const [kind = '', thing = '', expected = '', found = ''] = text.split(' | ');
-  return { kind, thing, expected, found };
+  const [kind = '', object = '', expected = '', found = ''] = text.split(' | ');
+  return { kind, object, expected, found };
 }
 
-const fault = (kind: string, thing: string, expected: string, found: string) => ({ kind, thing, expected, found });
+const fault = (kind: string, object: string, expected: string, found: string) => ({ kind, object, expected, found });
 
 /** Runs the doctor as the command does. @param options command-line options */
 async function doctor(...options: string[]): Promise<{ findings: Finding[]; report: Report }> {
@@ -315,7 +315,7 @@ test('recorded stale partial files are removed; other files stay, regardless of 
   writeFileSync(place('/left/.tapegate-999999-1-3.part'), 'half');
   const orphan = (file: string, found: string) => ({
     kind: 'orphan-copy',
-    thing: place(file),
+    object: place(file),
     expected: 'no copy at this path; the file (1000 bytes) is ONTAPE',
     found,
   });
@@ -379,7 +379,7 @@ test('copies on a disk without its marker are not checked, and no repair creates
   rmSync(place('/marker/a')); // as if the disk were not mounted
   for (const args of [[], ['--repair', '--checksums']]) {
     const { findings, report } = await doctor(...args);
-    expect(findings).toMatchObject([{ kind: 'disk-unavailable', thing: app.restoreDir, isRepaired: false }]);
+    expect(findings).toMatchObject([{ kind: 'disk-unavailable', object: app.restoreDir, isRepaired: false }]);
     expect(findings[0]?.found).toContain(
       `is not mounted, or lost its marker: ${place('.tapegate-disk')} does not exist`,
     );
@@ -447,6 +447,6 @@ test('a copy that is back before its repair is not reported as repaired', async 
   const findings: Finding[] = [];
   const ctx = { ...app.ctx, db: { ...app.ctx.db, pool: watched } };
   await examine(ctx, { repair: true, checksums: false }, (finding) => findings.push(finding));
-  expect(findings).toEqual([expect.objectContaining({ kind: 'copy-missing', thing: copy, isRepaired: false })]);
+  expect(findings).toEqual([expect.objectContaining({ kind: 'copy-missing', object: copy, isRepaired: false })]);
   expect(await doctor()).toMatchObject({ findings: [] });
 });

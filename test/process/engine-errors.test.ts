@@ -134,7 +134,7 @@ test.each<[ErrorClass, number]>([
         filesOnDisk: 1,
         filesFailed: 1,
         bytesOnDisk: '1000',
-        tapestoreRequestEnd: expect.any(String),
+        recallsEndedAt: expect.any(String),
       },
       files: [
         { path: `/${volume}/1`, stage: 'RESTORED', state: 'ON_DISK', errorClass: null, error: null },
@@ -175,10 +175,10 @@ test('an error that passes delays its own file and nothing else', async () => {
   expect(view).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
   const tries = await waitFor('the recall to wait again', async () => {
     const now = (await readTries(app, id))['/PASSES/2'];
-    return now?.recallState === 'WAITING' && now.nextTry !== null && now;
+    return now?.recallState === 'WAITING' && now.nextTryAt !== null && now;
   });
   expect(tries).toMatchObject({ lastErrorClass: 'TRANSIENT', lastError: 'the robot stumbled', attempts: 1 });
-  expect(isWithin(tries.nextTry, [addSeconds(clock.now(), -60), addSeconds(clock.now(), 1)])).toBe(true);
+  expect(isWithin(tries.nextTryAt, [addSeconds(clock.now(), -60), addSeconds(clock.now(), 1)])).toBe(true);
   isBroken = false;
   await endOf(id, 'COMPLETED');
   expect([1n, 2n, 3n].map(countReads)).toEqual([1, 2, 1]);
@@ -307,7 +307,7 @@ test('bad files among good ones fail, and suspend neither their volume nor their
     attempts: null,
     lastErrorClass: 'MEDIA',
     lastError: 'no block at 2; given up after 3 tries',
-    nextTry: null,
+    nextTryAt: null,
   });
   expect(await readSuspensions(app)).toEqual([]);
 });
@@ -385,7 +385,7 @@ test('after a failed mount the whole queue of the volume pauses with the reason,
   const id = await requestVolume('ARM', count);
   const tries = await waitFor('the pause', async () => {
     const all = Object.values(await readTries(app, id));
-    return all.every((one) => one.nextTry !== null) && all;
+    return all.every((one) => one.nextTryAt !== null) && all;
   });
   const seen = tries.map((one) => `${one.lastErrorClass} ${one.lastError} ${one.attempts}`);
   // a failed mount does not count as a try of a file
@@ -408,13 +408,13 @@ test('a library that is resumed is tried at once, and other errors keep their pa
   };
   clock.freeze();
   const id = await requestVolume('BACK', 2);
-  await waitFor('the pauses', async () => Object.values(await readTries(app, id)).every((tries) => tries.nextTry));
+  await waitFor('the pauses', async () => Object.values(await readTries(app, id)).every((tries) => tries.nextTryAt));
   Object.assign(library, hooks);
   await suspend(app, { kind: 'LIBRARY', name: 'directory', mode: 'DRAINING' });
   await resume(app, 'LIBRARY', 'directory');
   await waitFor('the first file', async () => (await readTries(app, id))['/BACK/1']?.state === 'ON_DISK');
   // waiting for room does not count as a try
-  const waits = { attempts: 0, lastErrorClass: 'SPACE', nextTry: expect.any(String) };
+  const waits = { attempts: 0, lastErrorClass: 'SPACE', nextTryAt: expect.any(String) };
   expect((await readTries(app, id))['/BACK/2']).toMatchObject(waits);
   clock.goOn();
   await endOf(id, 'COMPLETED');

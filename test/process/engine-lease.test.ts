@@ -274,8 +274,8 @@ test('a lease that has ended is renewed unless another engine has the drive, and
 
 test('a drive reports its read rate with its lease, and none without one', async () => {
   const readRate = async () => {
-    type Plan = { plan: { drives: { rate: number | null }[] } };
-    return (await askData<Plan>(app, '{ plan { drives { rate } } }')).plan.drives[0]?.rate;
+    type Plan = { plan: { drives: { bytesPerSecond: number | null }[] } };
+    return (await askData<Plan>(app, '{ plan { drives { bytesPerSecond } } }')).plan.drives[0]?.bytesPerSecond;
   };
   const lease = await claim(app);
   expect(await renewLease(app.ctx, lease, 600, 250e6)).toBe('renewed');

@@ -63,8 +63,8 @@ test('a file that many requests contain is read once, and each of them completes
   await gate.begun();
   const [making, running] = await during(() => requestAs('bob', { files: ['/once/a'] }));
   const view = await viewRequest(app, running);
-  expect(view).toMatchObject({ state: 'RESTORING', tapestoreRequestEnd: null, firstFilesOnDisk: null });
-  expect(isWithin(view.tapestoreRequestStart, making)).toBe(true);
+  expect(view).toMatchObject({ state: 'RESTORING', recallsEndedAt: null, firstFileOnDiskAt: null });
+  expect(isWithin(view.recallsStartedAt, making)).toBe(true);
   gate.open();
   for (const id of [...ids, running]) await waitForState(app, id, 'COMPLETED');
   await waitForState(app, await ask('/once/a', '/once/b'), 'COMPLETED');
@@ -105,7 +105,10 @@ test('requests of higher priority are read first, and those of lower priority la
     ids.push(await requestAs(`user-${n}`, { files: [`/prio/${n}`] }));
   }
   const set = (id: number | undefined, priority: number) =>
-    askData(app, `mutation { setPriority(input: { requestId: ${id}, priority: ${priority} }) { errors { message } } }`);
+    askData(
+      app,
+      `mutation { setRequestPriority(input: { requestId: ${id}, priority: ${priority} }) { errors { message } } }`,
+    );
   await set(ids[0], -5);
   await set(ids[3], 5);
   goOn();
@@ -156,9 +159,9 @@ test('a request counts its files as they arrive, and records each change of its 
   const first = await waitForView(app, id, 'to have a file', (view) => view.filesOnDisk > 0);
   expect(first).toEqual({
     ...figures,
-    ...{ state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '70000', lastFilesOnDisk: null, tapestoreRequestEnd: null },
-    tapestoreRequestStart: expect.any(String),
-    firstFilesOnDisk: expect.any(String),
+    ...{ state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '70000', finishedAt: null, recallsEndedAt: null },
+    recallsStartedAt: expect.any(String),
+    firstFileOnDiskAt: expect.any(String),
     files: [
       { path: '/count/b', stage: expect.stringMatching('ONTAPE|RESTORING'), state: 'WAITING', ...none },
       { path: '/count/a', stage: 'RESTORED', state: 'ON_DISK', ...none },
@@ -184,8 +187,8 @@ test('a request whose files all failed has an end and no file on disk, until ano
   library.onRead = () => Promise.reject(new TapeError('PERMANENT', 'not today'));
   const first = await ask('/after-all/a');
   const view = await waitForState(app, first, 'PARTIAL');
-  expect(view).toMatchObject({ filesOnDisk: 0, filesFailed: 1, firstFilesOnDisk: null, lastFilesOnDisk: null });
-  expect([view.tapestoreRequestStart, view.tapestoreRequestEnd]).not.toContain(null);
+  expect(view).toMatchObject({ filesOnDisk: 0, filesFailed: 1, firstFileOnDiskAt: null, finishedAt: null });
+  expect([view.recallsStartedAt, view.recallsEndedAt]).not.toContain(null);
   Object.assign(library, hooks);
   await waitForState(app, await ask('/after-all/a'), 'COMPLETED');
   expect(await viewRequest(app, first)).toMatchObject({

@@ -106,7 +106,7 @@ test.each<Mode>(['IMMEDIATE', 'DRAINING'])('a file that waits for room on a %s d
     return now?.lastError != null && now;
   });
   expect(tries).toMatchObject({
-    nextTry: null, // the next try depends on room, not on time
+    nextTryAt: null, // the next try depends on room, not on time
     recallState: 'WAITING',
     attempts: 0,
     lastErrorClass: 'SPACE',
@@ -180,7 +180,7 @@ test('a suspension stops a mount that has not ended, and that is no try', async 
     const now = (await readTries(app, id))['/mount/a'];
     return now?.recallState === 'WAITING' && now;
   });
-  expect(tries).toMatchObject({ attempts: 0, lastError: null, nextTry: null });
+  expect(tries).toMatchObject({ attempts: 0, lastError: null, nextTryAt: null });
   gate.open();
   await resume(app, 'VOLUME', 'STUCK');
   await waitForState(app, id, 'COMPLETED');

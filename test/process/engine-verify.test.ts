@@ -16,13 +16,13 @@ const read = library.onRead;
 
 interface FileView {
   stage: string;
-  verified: string | null;
-  verification: { attempts: number; errorClass: string; error: string; nextTry: string | null } | null;
+  verifiedAt: string | null;
+  verification: { attempts: number; errorClass: string; error: string; nextTryAt: string | null } | null;
 }
 
 async function viewFile(path: string): Promise<FileView> {
   const query = `query ($path: String!) { tapeFile(path: $path) {
-    stage verified verification { attempts errorClass error nextTry } } }`;
+    stage verifiedAt verification { attempts errorClass error nextTryAt } } }`;
   return (await askData<{ tapeFile: FileView }>(app, query, { path })).tapeFile;
 }
 
@@ -47,7 +47,7 @@ test('tape copies with the right checksum make their files ONDISK, with the time
   await waitFor('the confirmations', async () => (await readMoves(app, '/good/')).length === files.length);
   const moves = new Map((await readMoves(app, '/good/')).map(({ path, move }) => [path, move]));
   expect(moves).toEqual(new Map(files.map((path) => [path, 'UD'])));
-  const confirmed = { stage: 'ONDISK', verified: expect.any(String), verification: null };
+  const confirmed = { stage: 'ONDISK', verifiedAt: expect.any(String), verification: null };
   expect(await viewFile('/good/104')).toEqual(confirmed);
   expect(library.log.filter(({ what, volume }) => what === 'mount' && volume === 'GOOD')).toHaveLength(1);
 });
@@ -65,7 +65,7 @@ test('a wrong checksum is reported with both values and retried a few times, and
     error: expect.stringMatching(
       /^the checksum of the tape copy is sha256:[0-9a-f]{64}, but the catalogue says sha256:[0-9a-f]{64}$/,
     ),
-    nextTry: expect.any(String),
+    nextTryAt: expect.any(String),
   });
   await waitForConfirmation('/wrong/2'); // a bad copy delays no other file
   await query('UPDATE verification SET attempts = 2, not_before = NULL');
@@ -89,7 +89,7 @@ test('an error of the library is reported with its class, until an import correc
     attempts: 1,
     errorClass: 'PERMANENT',
     error: 'there is nothing',
-    nextTry: null,
+    nextTryAt: null,
   });
   const [{ checksum, size } = { checksum: '', size: 0n }] = await query<{ checksum: string; size: bigint }>(
     `SELECT checksum, size FROM tape_file WHERE path = '/gone/2'`,
@@ -107,7 +107,7 @@ test('"too many open files" is no try of a tape copy', async () => {
   };
   await addUnconfirmed([{ path: '/open/1', volume: 'OPEN' }]);
   const failure = await waitForFailure('/open/1');
-  expect(failure).toMatchObject({ attempts: 0, errorClass: 'TRANSIENT', nextTry: expect.any(String) });
+  expect(failure).toMatchObject({ attempts: 0, errorClass: 'TRANSIENT', nextTryAt: expect.any(String) });
   library.onRead = read;
   clock.advance(600);
   await waitForConfirmation('/open/1');

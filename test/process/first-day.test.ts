@@ -86,8 +86,8 @@ test('a script without credentials runs, is counted, is refused after the close,
     rejected,
   ]);
   expect(counts.sort()).toEqual([
-    ['GET /requests', '127.0.0.1', '', 1, 1],
-    ['POST /requests', '127.0.0.1', '', 0, 1],
+    ['GET /requests', '127.0.0.1', null, 1, 1],
+    ['POST /requests', '127.0.0.1', null, 0, 1],
     ['POST /requests', '127.0.0.1', 'alice', 1, 0],
   ]);
   const table = /^DAY +ENDPOINT +FROM +USER +ACCEPTED +REJECTED +LAST\n.*\/requests/;
@@ -204,7 +204,7 @@ test('uses are counted by address and by existing user, for operators', async ()
   expect(own).toEqual(
     expect.arrayContaining([
       { address: '192.0.2.77', user: 'alice', accepted: 3 },
-      { address: '192.0.2.77', user: '', accepted: 1 },
+      { address: '192.0.2.77', user: null, accepted: 1 },
     ]),
   );
   const { errors } = await ask({ ...app, token: secret }, query);

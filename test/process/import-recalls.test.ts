@@ -251,8 +251,8 @@ test('a restored file is recalled again for its requests if an import says that 
   for (const [n, file] of files.entries()) {
     await tape(file, { ...firstOf(file), bytes: newer, ...changes[file]?.[1] });
     expect([file, await readStage(app, file)]).toEqual([file, 'T']);
-    const { state, filesOnDisk, files, lastFilesOnDisk } = await viewRequest(app, ids[n] ?? 0);
-    expect([state, filesOnDisk, files[0]?.state, lastFilesOnDisk]).toEqual(['RESTORING', 0, 'WAITING', null]);
+    const { state, filesOnDisk, files, finishedAt } = await viewRequest(app, ids[n] ?? 0);
+    expect([state, filesOnDisk, files[0]?.state, finishedAt]).toEqual(['RESTORING', 0, 'WAITING', null]);
   }
   await complete(...ids, await ask(...files));
   for (const file of files) {
@@ -303,7 +303,7 @@ async function startFailing(file: string): Promise<() => Promise<void>> {
 
 async function expectWaiting(id: number): Promise<void> {
   expect(await viewRequest(app, id)).toMatchObject({
-    ...{ state: 'RESTORING', filesFailed: 0, lastFilesOnDisk: null, tapestoreRequestEnd: null },
+    ...{ state: 'RESTORING', filesFailed: 0, finishedAt: null, recallsEndedAt: null },
     files: [{ state: 'WAITING', errorClass: null, error: null }],
   });
 }

@@ -114,10 +114,10 @@ test('the plan, a waiting request and the doctor work with a queue of such sizes
   }
   const { plan } = await askData<{ plan: { queue: Edges<object> } }>(
     app,
-    '{ plan { queue { edges { node { bytes start end volume } } } } }',
+    '{ plan { queue { edges { node { bytes startsAt endsAt volumeName } } } } }',
   );
   expect(plan.queue.edges.map(({ node }) => node)).toEqual([
-    { volume: 'QUEUE', bytes: String(10n * MAX), start: expect.any(String), end: '9999-12-31T23:59:59Z' },
+    { volumeName: 'QUEUE', bytes: String(10n * MAX), startsAt: expect.any(String), endsAt: '9999-12-31T23:59:59Z' },
   ]);
   const query = 'query ($id: Int!) { request(requestId: $id) { waiting { bytes end { latest } } } }';
   const id = await makeRequest(app, { quota: 'user0', files: ['/queue/unknown'] });

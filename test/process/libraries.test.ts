@@ -56,7 +56,7 @@ const FIELDS = '__typename name type settings { name value } driveCount depthFil
 const listSettings = (settings: object) => Object.entries(settings).map(([name, value]) => ({ name, value }));
 
 /** Adds or changes a library. @returns the library, or the error */
-function change(field: 'addLibrary' | 'setLibrary', input: { settings?: object }, fields = FIELDS): Promise<object> {
+function change(field: 'addLibrary' | 'updateLibrary', input: { settings?: object }, fields = FIELDS): Promise<object> {
   const { settings, ...rest } = input;
   const given = { ...rest, ...(settings !== undefined && { settings: listSettings(settings) }) };
   return mutate(app, field, given, `library { ${fields} }`);
@@ -207,13 +207,15 @@ test('a suspended library has no drive in the plan, its requests say so, and oth
   await waitForState(app, await ask(east), 'COMPLETED');
   expect(await readParts(waiting)).toMatchObject([{ reason: 'NO_DRIVE' }]);
   type PlanView = {
-    drives: { name: string; library: string; isOpen: boolean }[];
-    queue: Edges<{ volume: string; library: string; drive: string | null }>;
+    drives: { name: string; libraryName: string; isOpen: boolean }[];
+    queue: Edges<{ volumeName: string; libraryName: string; driveName: string | null }>;
   };
-  const fields = 'drives { name library isOpen } queue { edges { node { volume library drive } } }';
+  const fields = 'drives { name libraryName isOpen } queue { edges { node { volumeName libraryName driveName } } }';
   const { plan } = await askData<{ plan: PlanView }>(app, `{ plan { ${fields} } }`);
   expect(plan.drives.filter(({ isOpen }) => !isOpen).map(({ name }) => name)).toEqual(['west-1', 'west-2']);
-  expect(plan.queue.edges.map(({ node }) => node)).toEqual([{ volume: `WEST${serial}`, library: 'west', drive: null }]);
+  expect(plan.queue.edges.map(({ node }) => node)).toEqual([
+    { volumeName: `WEST${serial}`, libraryName: 'west', driveName: null },
+  ]);
   const shown = await askData(app, '{ libraries { edges { node { name suspension { mode reason } } } } }');
   expect(shown).toMatchObject({
     libraries: {
@@ -292,7 +294,7 @@ test('a library with files is not removed, and one without is removed with its d
   await waitForState(app, await ask(await fill('east')), 'COMPLETED');
 });
 
-const set = (input: { name: string; settings?: object } & Record<string, unknown>) => change('setLibrary', input);
+const set = (input: { name: string; settings?: object } & Record<string, unknown>) => change('updateLibrary', input);
 
 test('a library is read at the place, and by as many drives, as its changed settings say', async () => {
   const directory = path.join(home, 'new');

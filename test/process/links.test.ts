@@ -70,7 +70,7 @@ async function findLinks(repair = false): Promise<Finding[]> {
   return found;
 }
 
-const listFindings = async () => (await findLinks()).map(({ kind, thing }) => [kind, thing]);
+const listFindings = async () => (await findLinks()).map(({ kind, object }) => [kind, object]);
 
 /** Makes the engine check for work until a condition is met. */
 const waitForWork = (what: string, isDone: () => Promise<boolean> | boolean) =>
@@ -118,7 +118,7 @@ test('a foreign file, directory or link at an archive path stays, is reported, a
   const { id } = await restore(...paths);
   await settleDue();
   const found = await findLinks();
-  expect(found.map(({ kind, thing }) => [kind, thing])).toEqual(paths.map((file) => ['link-stuck', at(file)]));
+  expect(found.map(({ kind, object }) => [kind, object])).toEqual(paths.map((file) => ['link-stuck', at(file)]));
   expect(found[2]?.found).toContain(`a link to ${at('/elsewhere')}`);
   expect(readFileSync(at('/badc/file'), 'utf8')).toBe('mine');
   expect(readlinkSync(at('/badc/link'))).toBe(at('/elsewhere'));
@@ -173,7 +173,7 @@ test('a link that was replaced or removed is reported, and only the removed one 
     ['link-changed', at('/b')],
   ]);
   const mended = await findLinks(true);
-  expect(mended.map(({ thing, isRepaired }) => [thing, isRepaired])).toEqual([
+  expect(mended.map(({ object, isRepaired }) => [object, isRepaired])).toEqual([
     [at('/a'), true],
     [at('/b'), false],
   ]);

@@ -152,10 +152,10 @@ test('a new rate applies at once, and a clock that was set back delays no email 
   expect(await send()).toBe(2);
 });
 
-const WAITING = '{ waitingMail { edges { node { user emails since waitsFor nextAt lastError } } } }';
+const WAITING = '{ waitingMail { edges { node { user emailCount since waitsFor nextAt lastError } } } }';
 
 interface Waiting {
-  waitingMail: Edges<{ user: string; emails: number; waitsFor: string; nextAt: string; lastError: string | null }>;
+  waitingMail: Edges<{ user: string; emailCount: number; waitsFor: string; nextAt: string; lastError: string | null }>;
 }
 
 const readQueue = async (gateway: { url: string; token?: string } = app) =>
@@ -167,18 +167,18 @@ test('the queue shows how many emails wait and why: users see their own, operato
   await write('bob', 1);
   const from = now;
   expect(await readQueue()).toMatchObject([
-    { user: 'alice', emails: 5, waitsFor: 'ENGINE', nextAt: `${from}Z`, lastError: null },
-    { user: 'bob', emails: 1, waitsFor: 'ENGINE' },
+    { user: 'alice', emailCount: 5, waitsFor: 'ENGINE', nextAt: `${from}Z`, lastError: null },
+    { user: 'bob', emailCount: 1, waitsFor: 'ENGINE' },
   ]);
   server.onMail = () => {
     throw new Refusal(450, 'greylisted');
   };
   await send();
   expect(await readQueue()).toMatchObject([
-    { user: 'alice', emails: 5, waitsFor: 'USER_RATE', nextAt: `${addSeconds(from, 60)}Z`, lastError: null },
+    { user: 'alice', emailCount: 5, waitsFor: 'USER_RATE', nextAt: `${addSeconds(from, 60)}Z`, lastError: null },
     {
       user: 'bob',
-      emails: 1,
+      emailCount: 1,
       waitsFor: 'RETRY',
       nextAt: `${addSeconds(from, 5)}Z`,
       lastError: expect.stringContaining('greylisted'),
@@ -207,7 +207,7 @@ test('the queue shows how many emails wait and why: users see their own, operato
     /^USER +EMAILS +SINCE +WAITING FOR +NEXT +ERROR\nalice +5 .* the rate limit for all email .*\nbob +1 .*greylisted/,
   );
   const json = await runCli(['mail', '--json', '--limit', '1'], { env });
-  expect(JSON.parse(json.stdout)).toMatchObject({ user: 'alice', emails: 5, waitsFor: 'RATE' });
+  expect(JSON.parse(json.stdout)).toMatchObject({ user: 'alice', emailCount: 5, waitsFor: 'RATE' });
 });
 
 test('email that goes to the log has no rate', async () => {

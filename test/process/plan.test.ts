@@ -28,14 +28,14 @@ const dryRun = (quota: string, pattern: string, ...more: string[]) =>
   run('request', '--quota', quota, '--pattern', pattern, '--dry-run', ...more);
 
 interface Part {
-  volume: string | null;
+  volumeName: string | null;
   queuePosition: number | null;
   reason: string;
-  files: number;
+  fileCount: number;
   explanation: string;
 }
 interface Waiting {
-  files: number;
+  fileCount: number;
   queuePosition: number | null;
   end: { earliest: string; planned: string; latest: string } | null;
 }
@@ -43,8 +43,8 @@ interface Waiting {
 async function readWaiting(id: number): Promise<(Waiting & { parts: Part[] }) | null> {
   type View = { request: { waiting: (Waiting & { parts: Edges<Part> }) | null } };
   const query = `query ($id: Int!) { request(requestId: $id) { waiting {
-    files queuePosition end { earliest planned latest }
-    parts { edges { node { volume queuePosition reason files explanation } } }
+    fileCount queuePosition end { earliest planned latest }
+    parts { edges { node { volumeName queuePosition reason fileCount explanation } } }
   } } }`;
   const { waiting } = (await askData<View>(app, query, { id })).request;
   return waiting && { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) };
@@ -52,8 +52,8 @@ async function readWaiting(id: number): Promise<(Waiting & { parts: Part[] }) | 
 
 const ESTIMATE = `query ($input: CreateRequestInput!) { estimateRequest(input: $input) {
   errors { __typename message } estimate {
-    files bytes filesUnknown filesOnDisk bytesOnDisk filesOnTheirWay filesToRecall bytesToRecall filesWithoutPlace
-    volumes mounts volumesSuspended quotaSize quotaUsed quotaUsedAfter isEnough hasRoom end { earliest planned latest }
+    fileCount bytes filesUnknown filesOnDisk bytesOnDisk filesOnTheirWay filesToRecall bytesToRecall filesWithoutPlace
+    volumeCount mountCount volumesSuspended quotaSize quotaUsed quotaUsedAfter fitsQuota hasRoom end { earliest planned latest }
   } } }`;
 
 interface EstimateAnswer {
@@ -87,7 +87,7 @@ describe('while no engine works', () => {
   test('an estimate counts files, bytes and mounts, and stores nothing', async () => {
     const files = ['/idle/1', '/idle/2', '/idle/disk', '/idle/lost', '/idle/unknown'];
     expect(await estimate({ quota: 'ann', files })).toMatchObject({
-      files: 4,
+      fileCount: 4,
       bytes: '5000000000',
       filesUnknown: 1,
       filesOnDisk: 1,
@@ -96,13 +96,13 @@ describe('while no engine works', () => {
       filesToRecall: 2,
       bytesToRecall: '3000000000',
       filesWithoutPlace: 1,
-      volumes: 2,
-      mounts: 2,
+      volumeCount: 2,
+      mountCount: 2,
       volumesSuspended: 0,
       quotaSize: '100000000000',
       quotaUsed: '0',
       quotaUsedAfter: '5000000000',
-      isEnough: true,
+      fitsQuota: true,
       end: null, // no engine is running
     });
     expect((await app.ctx.db.pool.query('SELECT FROM request')).rows).toEqual([]);
@@ -125,7 +125,7 @@ describe('while no engine works', () => {
       ],
     ];
     for (const [input, __typename, message] of rejected) expect(await estimate(input)).toEqual({ __typename, message });
-    const poor = { isEnough: false, quotaUsedAfter: '5000000000' };
+    const poor = { fitsQuota: false, quotaUsedAfter: '5000000000' };
     expect(await estimate({ quota: 'poor', pattern })).toMatchObject(poor);
   });
 
@@ -151,17 +151,17 @@ describe('while no engine works', () => {
         /^tapegate: the request does not fit in quota "poor": 5\.00 GB requested, 1\.00 GB of 1\.00 GB free; request fewer/,
       ),
     });
-    expect(JSON.parse(poor.stdout)).toMatchObject({ files: 4, isEnough: false });
+    expect(JSON.parse(poor.stdout)).toMatchObject({ fileCount: 4, fitsQuota: false });
   });
 
   test('a waiting request reports that no engine works, and which files have no position on tape', async () => {
     const id = await makeRequest(app, { quota: 'ann', patterns: '/idle' });
     expect(await readWaiting(id)).toMatchObject({
-      ...{ files: 3, queuePosition: null, end: null },
+      ...{ fileCount: 3, queuePosition: null, end: null },
       parts: [
-        { volume: null, reason: 'NO_POSITION', files: 1 },
-        { volume: 'I1', reason: 'NO_DRIVE', files: 1 },
-        { volume: 'I2', reason: 'NO_DRIVE', files: 1 },
+        { volumeName: null, reason: 'NO_POSITION', fileCount: 1 },
+        { volumeName: 'I1', reason: 'NO_DRIVE', fileCount: 1 },
+        { volumeName: 'I2', reason: 'NO_DRIVE', fileCount: 1 },
       ],
     });
     const { stdout } = await run('plan', String(id));
@@ -305,35 +305,37 @@ describe('while an engine works', () => {
 
     interface Queued {
       queuePosition: number | null;
-      volume: string;
-      files: number;
-      drive: string | null;
-      start: string | null;
+      volumeName: string;
+      fileCount: number;
+      driveName: string | null;
+      startsAt: string | null;
     }
     const { plan } = await askData<{ plan: { at: string; drives: object[]; queue: Edges<Queued> } }>(
       app,
-      `{ plan { at drives { name isClaimed isOpen volume filesRunning }
-        queue { edges { node { queuePosition volume files drive start } } } } }`,
+      `{ plan { at drives { name isClaimed isOpen volumeName filesRunning }
+        queue { edges { node { queuePosition volumeName fileCount driveName startsAt } } } } }`,
     );
-    expect(plan.drives).toEqual([{ name: 'drive-1', isClaimed: true, isOpen: true, volume: 'BUSY', filesRunning: 1 }]);
+    expect(plan.drives).toEqual([
+      { name: 'drive-1', isClaimed: true, isOpen: true, volumeName: 'BUSY', filesRunning: 1 },
+    ]);
     await suspend(app.ctx, { kind: 'DRIVE', name: 'drive-1', mode: 'DRAINING', reason: '' });
     expect((await run('plan')).stdout).toMatch(/^drive-1 .* reading BUSY: 1 file, .*, then suspended$/m);
     await resume(app.ctx, { kind: 'DRIVE', name: 'drive-1' });
     const queue = plan.queue.edges.map(({ node }) => node);
-    const later = queue.filter(({ volume }) => volume !== 'BAD' && volume !== 'HELD');
-    expect(queue.at(-1)).toMatchObject({ volume: 'HELD', files: 1, queuePosition: null, start: null });
-    expect(later.map(({ volume, files, drive }) => ({ volume, files, drive }))).toEqual([
-      { volume: 'MANY', files: 12, drive: 'drive-1' }, // ann has used less drive time
-      { volume: 'ONE', files: 1, drive: 'drive-1' },
+    const later = queue.filter(({ volumeName }) => volumeName !== 'BAD' && volumeName !== 'HELD');
+    expect(queue.at(-1)).toMatchObject({ volumeName: 'HELD', fileCount: 1, queuePosition: null, startsAt: null });
+    expect(later.map(({ volumeName, fileCount, driveName }) => ({ volumeName, fileCount, driveName }))).toEqual([
+      { volumeName: 'MANY', fileCount: 12, driveName: 'drive-1' }, // ann has used less drive time
+      { volumeName: 'ONE', fileCount: 1, driveName: 'drive-1' },
     ]);
 
-    expect(await readWaiting(busy)).toMatchObject({ files: 1, parts: [{ volume: 'BUSY', reason: 'READING' }] });
+    expect(await readWaiting(busy)).toMatchObject({ fileCount: 1, parts: [{ volumeName: 'BUSY', reason: 'READING' }] });
     expect(await readWaiting(held)).toMatchObject({
       ...{ end: null, queuePosition: null },
-      parts: [{ volume: 'HELD', reason: 'VOLUME_SUSPENDED', explanation: 'the volume is suspended: it squeaks' }],
+      parts: [{ volumeName: 'HELD', reason: 'VOLUME_SUSPENDED', explanation: 'the volume is suspended: it squeaks' }],
     });
     const [first, second] = [await readWaiting(many), await readWaiting(one)];
-    expect(first).toMatchObject({ files: 12, parts: [{ volume: 'MANY', reason: 'QUEUED', files: 12 }] });
+    expect(first).toMatchObject({ fileCount: 12, parts: [{ volumeName: 'MANY', reason: 'QUEUED', fileCount: 12 }] });
     expect(second?.queuePosition).toBe((first?.queuePosition ?? 0) + 1);
     // twelve files of 3 GB at 360 MB/s take 100 s plus locates; the second request then needs its own mount
     const ends = [first?.end, second?.end].map((end) => {
@@ -421,11 +423,13 @@ describe('while reads and room are held back', () => {
     expect(waiting.end).toBeNull();
     const { plan } = await askData<{ plan: { queue: object } }>(
       app,
-      '{ plan { queue(first: 9) { edges { node { queuePosition drive start end problem } } } } }',
+      '{ plan { queue(first: 9) { edges { node { queuePosition driveName startsAt endsAt problem } } } } }',
     );
     const problem = 'no restore disk has room for the files on the volume';
     expect(plan.queue).toMatchObject({
-      edges: expect.arrayContaining([{ node: { queuePosition: null, drive: null, start: null, end: null, problem } }]),
+      edges: expect.arrayContaining([
+        { node: { queuePosition: null, driveName: null, startsAt: null, endsAt: null, problem } },
+      ]),
     });
     expect((await run('plan', String(beyond))).stdout).toContain(
       `request ${beyond}: 1 file waits, 1.00 kB; end unknown: no restore disk`,

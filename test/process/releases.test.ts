@@ -82,7 +82,7 @@ test('a released file leaves the disk and gives its charge back once, and the ot
   expect([readRestored(app, '/leave/a'), await readStage(app, '/leave/c')]).toEqual([undefined, 'R']);
   expect(await viewRequest(app, id)).toMatchObject({
     ...{ state: 'COMPLETED', filesTotal: 1, filesOnDisk: 1, bytesTotal: '3', bytesOnDisk: '3' },
-    lastFilesOnDisk: whole.lastFilesOnDisk,
+    finishedAt: whole.finishedAt,
   });
   expect(await states(id)).toEqual(['/leave/a RELEASED', '/leave/b RELEASED', '/leave/c ON_DISK']);
   await end(id);
@@ -106,7 +106,7 @@ test.each(ways)('a waiting file that %s is never read, and its charge is given b
   expect(await readUsed(app, 'alice')).toBe(1000);
   for (let times = 0; times < 2; times++) {
     await leave(id, never); // the second call changes nothing
-    expect(await viewRequest(app, id)).toMatchObject({ state, tapestoreRequestStart: null, lastFilesOnDisk: null });
+    expect(await viewRequest(app, id)).toMatchObject({ state, recallsStartedAt: null, finishedAt: null });
     expect(await readUsed(app, 'alice')).toBe(0);
   }
   expect(await countRecalls()).toBe(1);
@@ -125,7 +125,7 @@ test.each(ways)('a running recall stops if its file %s and no request is left fo
   const id = await made(app, { quota: 'alice', files: [file] });
   await reads.begun();
   await leave(id, file);
-  expect(await viewRequest(app, id)).toMatchObject({ state, filesOnDisk: 0, firstFilesOnDisk: null });
+  expect(await viewRequest(app, id)).toMatchObject({ state, filesOnDisk: 0, firstFileOnDiskAt: null });
   expect(await readUsed(app, 'alice')).toBe(0);
   await waitFor('the end of the recall', async () => (await countRecalls()) === 0);
   expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AT']);
@@ -147,7 +147,7 @@ test.each(ways)(
     reads.open();
     await waitForState(app, second, 'COMPLETED');
     expect([readRestored(app, file)?.length, await readStage(app, file)]).toEqual([1000, 'R']);
-    expect(await viewRequest(app, first)).toMatchObject({ state, firstFilesOnDisk: null });
+    expect(await viewRequest(app, first)).toMatchObject({ state, firstFileOnDiskAt: null });
     expect(library.log.filter((entry) => entry.what === 'read')).toHaveLength(1);
     expect([await readUsed(app, 'alice'), await readUsed(app, 'bob')]).toEqual([0, 1000]);
     await end(first, second);
@@ -194,13 +194,13 @@ test('the state of a request follows from the files that are left in it', async 
   };
   const id = await made(app, { quota: 'alice', pattern: '/rest/' });
   const begun = await waitForView(app, id, 'to have what it can', (v) => v.filesOnDisk + v.filesFailed === 2);
-  expect(begun).toMatchObject({ state: 'RESTORING', lastFilesOnDisk: null, tapestoreRequestEnd: null });
+  expect(begun).toMatchObject({ state: 'RESTORING', finishedAt: null, recallsEndedAt: null });
   expect(await release(app, { requestId: id, paths: ['/rest/slow'] })).toMatchObject({
     state: 'PARTIAL',
     filesTotal: 2,
   });
   const partial = await viewRequest(app, id);
-  expect([partial.lastFilesOnDisk, partial.tapestoreRequestEnd]).not.toContain(null);
+  expect([partial.finishedAt, partial.recallsEndedAt]).not.toContain(null);
   expect(await release(app, { requestId: id, paths: ['/rest/bad'] })).toMatchObject({
     state: 'COMPLETED',
     filesTotal: 1,
@@ -208,7 +208,7 @@ test('the state of a request follows from the files that are left in it', async 
   const { files } = await viewRequest(app, id);
   expect(files[0]).toMatchObject({ path: '/rest/bad', state: 'RELEASED', errorClass: null, error: null });
   expect(await release(app, { requestId: id, match: '/rest/' })).toMatchObject({ state: 'COMPLETED', filesTotal: 0 });
-  expect((await viewRequest(app, id)).lastFilesOnDisk).toBe(partial.lastFilesOnDisk);
+  expect((await viewRequest(app, id)).finishedAt).toBe(partial.finishedAt);
   gate.open();
   await end(id);
 });
@@ -398,7 +398,7 @@ test('a past retention ends a request at once, and a later one revives and resto
   expect((await put(app, id, { quota: 'alice', retention: later })).status).toBe(200);
   const revived = await waitForState(app, id, 'COMPLETED');
   expect(revived).toMatchObject({ filesTotal: 2, filesOnDisk: 2, bytesOnDisk: '2000' });
-  expect(revived.firstFilesOnDisk).not.toBe(first.firstFilesOnDisk);
+  expect(revived.firstFileOnDiskAt).not.toBe(first.firstFileOnDiskAt);
   for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
   await moveOn(501);
   await waitUntilUsed(0n);

@@ -97,18 +97,18 @@ test('doctor --checksums --repair records the new inode of a single copy with th
       .map((line) => JSON.parse(line));
   const expected = expect.stringMatching(`, inode ${before}$`);
   expect(await lines()).toContainEqual(
-    expect.objectContaining({ thing: place(same), expected, found: expect.stringMatching(`, inode ${after}$`) }),
+    expect.objectContaining({ object: place(same), expected, found: expect.stringMatching(`, inode ${after}$`) }),
   );
   expect(await lines('--checksums', '--repair')).toEqual([
-    expect.objectContaining({ thing: place(same), found: expect.stringMatching('same checksum$'), isRepaired: true }),
+    expect.objectContaining({ object: place(same), found: expect.stringMatching('same checksum$'), isRepaired: true }),
     expect.objectContaining({
-      thing: place(other),
+      object: place(other),
       found: expect.stringMatching('different bytes$'),
       isRepaired: false,
     }),
   ]);
   expect(await readIno(same)).toBe(after);
-  expect((await lines('--checksums')).map(({ thing }) => thing)).toEqual([place(other)]);
+  expect((await lines('--checksums')).map(({ object }) => object)).toEqual([place(other)]);
 });
 
 test('one engine compares the copies of a disk, and "status" reports its progress', async () => {

@@ -150,7 +150,7 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
   expect(await waitForReason(second)).toEqual({ class: 'SPACE', error });
   expect(await listDisks()).toMatch(/ 500 bytes +full: waiting recalls do not fit\n$/);
   expect((await readTries(app, second))['/space/1']).toMatchObject({ recallState: 'WAITING', attempts: 0 });
-  const waiting = { state: 'QUEUED', filesFailed: 0, tapestoreRequestStart: null };
+  const waiting = { state: 'QUEUED', filesFailed: 0, recallsStartedAt: null };
   expect(await viewRequest(app, second)).toMatchObject(waiting);
   await waitForState(app, await ask('/space/2'), 'COMPLETED');
   expect(await readDisks(app)).toEqual({ used: 1500n, reserved: 0n });

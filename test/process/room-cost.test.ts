@@ -43,7 +43,7 @@ async function restoreSmall(name: string): Promise<number> {
 }
 
 async function readParts(id: number) {
-  const text = `{ request(requestId: ${id}) { waiting { parts { edges { node { reason files nextTry explanation } } } } } }`;
+  const text = `{ request(requestId: ${id}) { waiting { parts { edges { node { reason fileCount nextTryAt explanation } } } } } }`;
   type View = { request: { waiting: { parts: Edges<object> } | null } };
   return (await askData<View>(app, text)).request.waiting?.parts.edges.map(({ node }) => node);
 }
@@ -68,7 +68,7 @@ test('recalls that wait for room are neither read nor written while there is non
   ).toBeLessThan(MANY / 3);
   const room = `${app.restoreDir} has 400 bytes left of the 1.00 kB allocated to Tapegate`;
   const explanation = `no restore disk has room for 600 bytes: ${room}`;
-  expect(await readParts(standing)).toEqual([{ reason: 'SPACE', files: MANY - 1, nextTry: null, explanation }]);
+  expect(await readParts(standing)).toEqual([{ reason: 'SPACE', fileCount: MANY - 1, nextTryAt: null, explanation }]);
 });
 
 test('room for some recalls wakes as many, at once', async () => {

@@ -1,7 +1,7 @@
 /** Estimates of when files in staging libraries will be restored. */
 import { afterAll, expect, test } from 'vitest';
 import { secondsBetween } from '../../src/cli/terminal/times.js';
-import { setLibrary } from '../../src/domain/libraries/changes.js';
+import { updateLibrary } from '../../src/domain/libraries/changes.js';
 import { LibraryError } from '../../src/tape/drive-library.js';
 import { createClock } from '../support/clock.js';
 import { addQuota } from '../support/factories.js';
@@ -86,7 +86,7 @@ test('there is no estimate for a library without restores and settings, and the 
 });
 
 test('the estimate follows the wait in the settings, and is shorter for files that were requested before', async () => {
-  await setLibrary(app.ctx, { name: 'silo', settings: { waitMinutes: '60', waitMinutesMost: '120' } });
+  await updateLibrary(app.ctx, { name: 'silo', settings: { waitMinutes: '60', waitMinutesMost: '120' } });
   await put('told', 1);
   expect(await minutesOnceKnown('/told/')).toEqual([60, 90, 180]);
   const id = await makeRequest(app, { ...alice, patterns: '/told/' });
@@ -102,18 +102,18 @@ test('the estimate follows the wait in the settings, and is shorter for files th
 test('the measured wait counts more than the settings, until these change', async () => {
   await put('measured', 1);
   expect(await minutesOnceKnown('/measured/')).toEqual([50, 50, 100]);
-  await setLibrary(app.ctx, { name: 'silo', drives: 2, depthFiles: 100 });
+  await updateLibrary(app.ctx, { name: 'silo', drives: 2, depthFiles: 100 });
   expect(await minutesOnceKnown('/measured/')).toEqual([50, 50, 100]);
-  await setLibrary(app.ctx, { name: 'silo', settings: { waitMinutes: '300', waitMinutesMost: '300' } });
+  await updateLibrary(app.ctx, { name: 'silo', settings: { waitMinutes: '300', waitMinutesMost: '300' } });
   expect(await minutesOnceKnown('/measured/')).toEqual([300, 300, 600]);
 });
 
 test('files beyond the depth wait several times as long', async () => {
-  await setLibrary(app.ctx, { name: 'silo', depthFiles: 10 });
+  await updateLibrary(app.ctx, { name: 'silo', depthFiles: 10 });
   await put('many', 25);
   const [earliest, planned] = await minutesOnceKnown('/many/');
   expect([earliest, planned]).toEqual([900, 900]);
-  await setLibrary(app.ctx, { name: 'silo', depthFiles: null });
+  await updateLibrary(app.ctx, { name: 'silo', depthFiles: null });
   expect((await minutesOnceKnown('/many/'))[1]).toBe(300);
 });
 

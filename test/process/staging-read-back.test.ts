@@ -44,7 +44,7 @@ async function addUnconfirmed(paths: readonly string[]): Promise<void> {
 }
 
 async function readBack(match: string, staged = true): Promise<number> {
-  return (await mutate<{ files: number }>(app, 'verifyAgain', { match, staged }, 'queued { files }')).files;
+  return (await mutate<{ fileCount: number }>(app, 'verifyFiles', { match, staged }, 'queued { fileCount }')).fileCount;
 }
 
 interface Entry {
@@ -52,13 +52,13 @@ interface Entry {
   attempts: number;
   errorClass: string;
   error: string;
-  nextTry: string | null;
+  nextTryAt: string | null;
 }
 
 async function readEntries(): Promise<Entry[]> {
   const { verifications } = await askData<{ verifications: Edges<Entry> }>(
     app,
-    '{ verifications { edges { node { file { path } attempts errorClass error nextTry } } } }',
+    '{ verifications { edges { node { file { path } attempts errorClass error nextTryAt } } } }',
   );
   return verifications.edges.map(({ node }) => node);
 }
@@ -102,7 +102,7 @@ test('a copy with other bytes is read from tape three times, and reported as not
     clock.advance(60);
     await ring(app, 'recall');
     const [found] = await readEntries();
-    return found?.nextTry === null && found;
+    return found?.nextTryAt === null && found;
   });
   const error = expect.stringContaining('the tape copy is ');
   expect(entry).toMatchObject({ attempts: 3, errorClass: 'MEDIA', error });
@@ -123,7 +123,7 @@ test('a copy that the library has lost fails, and is not tried again', async () 
     const all = await readEntries();
     return all[0]?.attempts === 1 && all;
   });
-  expect(entries).toMatchObject([{ file: { path: '/a/1' }, errorClass: 'PERMANENT', nextTry: null }]);
+  expect(entries).toMatchObject([{ file: { path: '/a/1' }, errorClass: 'PERMANENT', nextTryAt: null }]);
   await waitForRelease();
 });
 

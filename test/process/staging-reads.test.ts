@@ -60,8 +60,8 @@ const readAttempts = async (directory: string) => {
 };
 
 async function readParts(id: number) {
-  type Part = { reason: string; explanation: string; files: number };
-  const query = `{ request(requestId: ${id}) { waiting { end { planned } parts { edges { node { reason explanation files } } } } } }`;
+  type Part = { reason: string; explanation: string; fileCount: number };
+  const query = `{ request(requestId: ${id}) { waiting { end { planned } parts { edges { node { reason explanation fileCount } } } } } }`;
   type Waiting = { end: { planned: string } | null; parts: Edges<Part> } | null;
   const { waiting } = (await askData<{ request: { waiting: Waiting } }>(app, query)).request;
   return { end: waiting?.end?.planned, parts: waiting?.parts.edges.map(({ node }) => node) ?? [] };
@@ -76,7 +76,7 @@ test('a request that waits says at which library and since when', async () => {
     return found[0]?.reason === 'STAGING' && found;
   });
   const since = /^the library is staging the files: requested from silo at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
-  expect(parts).toEqual([{ reason: 'STAGING', files: 2, explanation: expect.stringMatching(since) }]);
+  expect(parts).toEqual([{ reason: 'STAGING', fileCount: 2, explanation: expect.stringMatching(since) }]);
   system.arrive(['/why/00', '/why/01']);
   await waitForState(app, id, 'COMPLETED');
 });

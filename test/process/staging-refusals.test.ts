@@ -71,11 +71,11 @@ interface Suspended {
   name: string;
   reason: string;
   since: string;
-  nextTry: string | null;
+  nextTryAt: string | null;
 }
 
 async function readSuspended(): Promise<Suspended[]> {
-  const query = '{ suspensions { edges { node { kind name reason since nextTry } } } }';
+  const query = '{ suspensions { edges { node { kind name reason since nextTryAt } } } }';
   const { suspensions } = await askData<{ suspensions: Edges<Suspended> }>(app, query);
   return suspensions.edges.map(({ node }) => node);
 }
@@ -88,7 +88,7 @@ async function waitForSuspended(failures: number, reason: string, column = 'fail
     return found;
   });
   expect(held).toMatchObject({ kind: 'LIBRARY', name: 'silo', reason });
-  return Math.round((Date.parse(held.nextTry ?? '') - Date.parse(held.since)) / 1000);
+  return Math.round((Date.parse(held.nextTryAt ?? '') - Date.parse(held.since)) / 1000);
 }
 
 test('a library that refuses all calls is suspended for growing times, and no file is charged a try', async () => {
@@ -162,14 +162,14 @@ test('a suspended library whose settings change is called at once, unless an ope
   const id = await request('a');
   await waitForSuspended(1, 'who are you?');
   stop();
-  const change = () => mutate(app, 'setLibrary', { name: 'silo', settings: [] }, 'library { __typename }');
+  const change = () => mutate(app, 'updateLibrary', { name: 'silo', settings: [] }, 'library { __typename }');
   expect(await change()).toEqual({ __typename: 'Library' });
   expect(await readSuspended()).toEqual([]);
   await advance(5);
   await waitForState(app, id, 'COMPLETED');
   await suspend(app, { kind: 'LIBRARY', name: 'silo', mode: 'IMMEDIATE' });
   await change();
-  expect(await readSuspended()).toMatchObject([{ name: 'silo', nextTry: null }]);
+  expect(await readSuspended()).toMatchObject([{ name: 'silo', nextTryAt: null }]);
 });
 
 test('a library that answers other calls is not suspended for the call that it refuses', async () => {

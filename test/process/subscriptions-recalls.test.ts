@@ -31,7 +31,7 @@ const app = useApp({ library, config: { drives: 6 } }, async () => {
 });
 
 const TIME = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$/);
-const ETA = { earliest: TIME, planned: TIME, latest: TIME };
+const END = { earliest: TIME, planned: TIME, latest: TIME };
 
 let count = 0;
 
@@ -66,10 +66,10 @@ test('the progress of a request starts with its state, reports each step, and co
   const eventId = expect.stringMatching(/^\d+$/);
   const totals = { filesTotal: 3, filesFailed: 0, bytesTotal: '6000', at: TIME, eventId };
   expect(results.map(({ requestProgress }) => requestProgress)).toEqual([
-    { ...totals, state: 'RESTORING', filesOnDisk: 0, bytesOnDisk: '0', eta: null },
-    { ...totals, state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '1000', eta: ETA },
-    { ...totals, state: 'RESTORING', filesOnDisk: 2, bytesOnDisk: '3000', eta: ETA },
-    { ...totals, state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: '6000', eta: null },
+    { ...totals, state: 'RESTORING', filesOnDisk: 0, bytesOnDisk: '0', end: null },
+    { ...totals, state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '1000', end: END },
+    { ...totals, state: 'RESTORING', filesOnDisk: 2, bytesOnDisk: '3000', end: END },
+    { ...totals, state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: '6000', end: null },
   ]);
   const ids = results.map(({ requestProgress }) => Number(requestProgress.eventId));
   expect(ids).toEqual([...new Set(ids)].sort((a, b) => a - b));
@@ -112,7 +112,7 @@ test('no end is estimated while a volume of the request is suspended', async () 
   openReads(open1);
   let last: Progress['requestProgress'] | undefined;
   while (last?.filesOnDisk !== 1) last = (await take(stream, 1))[0]?.requestProgress;
-  expect(last).toMatchObject({ state: 'RESTORING', bytesOnDisk: '1000', eta: null });
+  expect(last).toMatchObject({ state: 'RESTORING', bytesOnDisk: '1000', end: null });
   await resume(app, 'VOLUME', out);
   openReads(out);
   await drain(stream);

@@ -23,7 +23,8 @@ import { waitFor } from '../support/wait.js';
 import { workHere } from '../support/work.js';
 
 type Owner = Parameters<typeof writeOwner>[1];
-const readFence = async (gateway: Gateway) => (await askData<{ fence: string | null }>(gateway, '{ fence }')).fence;
+const readFence = async (gateway: Gateway) =>
+  (await askData<{ fence: { reason: string } | null }>(gateway, '{ fence { reason } }')).fence?.reason ?? null;
 const waitForFence = (gateway: Gateway, reason: RegExp) =>
   waitFor(`the fence: ${reason}`, async () => reason.test((await readFence(gateway)) ?? ''));
 
@@ -196,9 +197,9 @@ describe('a backup that is restored beside production', () => {
     const copyEngine = await workHere(copyEnv);
     const file = path.join(dataDir, 'restore/one');
     const inCopy = (...args: string[]) => runCli(args, { env: copyEnv });
-    expect(JSON.parse((await inCopy('status', '--json')).stdout).fence).toBe(
-      `the database was restored from a backup of ${asOf}`,
-    );
+    expect(JSON.parse((await inCopy('status', '--json')).stdout).fence).toEqual({
+      reason: `the database was restored from a backup of ${asOf}`,
+    });
     expect(copy.stdout()).toContain(`fenced     the database was restored from a backup of ${asOf}`);
     await makeRequest(copy, {
       quota: 'alice',

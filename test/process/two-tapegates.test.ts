@@ -145,15 +145,19 @@ test('files without room in the far quota wait with that reason, and are restore
     return found.every(({ lastErrorClass }) => lastErrorClass === 'SPACE') && found;
   });
   expect(tries).toHaveLength(3);
-  for (const { state, attempts, lastError, nextTry } of tries) {
+  for (const { state, attempts, lastError, nextTryAt } of tries) {
     const expected = ['WAITING', 0, expect.stringMatching(/the quota has no room for the file/), expect.any(String)];
-    expect([state, attempts, lastError, nextTry]).toEqual(expected);
+    expect([state, attempts, lastError, nextTryAt]).toEqual(expected);
   }
   const query =
-    'query ($id: Int!) { request(requestId: $id) { waiting { parts { edges { node { reason explanation files } } } } } }';
+    'query ($id: Int!) { request(requestId: $id) { waiting { parts { edges { node { reason explanation fileCount } } } } } }';
   const { request } = await askData<{ request: { waiting: object } }>(near, query, { id });
   // not SPACE, because the near restore disks have room
-  const part = { reason: 'RETRY', explanation: expect.stringMatching(/the quota has no room for the file/), files: 3 };
+  const part = {
+    reason: 'RETRY',
+    explanation: expect.stringMatching(/the quota has no room for the file/),
+    fileCount: 3,
+  };
   expect(request.waiting).toEqual({ parts: { edges: [{ node: part }] } });
   await far.site.waitForNothing();
   await far.site.run(['quota', 'set', 'near.example.org', '--size', String(QUOTA)]);

@@ -40,18 +40,18 @@ const waitForFailures = (count: number) =>
   waitFor(`${count} failures`, async () => (await readFailures())?.failures === count);
 
 async function readParts(id: number) {
-  type Part = { reason: string; explanation: string; nextTry: string };
+  type Part = { reason: string; explanation: string; nextTryAt: string };
   const { request } = await askData<{ request: { waiting: { parts: Edges<Part> } } }>(
     app,
-    `{ request(requestId: ${id}) { waiting { parts { edges { node { reason explanation nextTry } } } } } }`,
+    `{ request(requestId: ${id}) { waiting { parts { edges { node { reason explanation nextTryAt } } } } } }`,
   );
   return request.waiting.parts.edges.map(({ node }) => node);
 }
 
 const findFindings = async () => {
   const findings: string[] = [];
-  await examine(app.ctx, { repair: false, checksums: false }, ({ kind, thing, found }) => {
-    findings.push(`${kind} ${thing}: ${found}`);
+  await examine(app.ctx, { repair: false, checksums: false }, ({ kind, object, found }) => {
+    findings.push(`${kind} ${object}: ${found}`);
   });
   return findings;
 };
@@ -74,7 +74,7 @@ test('after an unexpected error a volume is tried again after growing pauses, wi
 
   const why = 'the files are waiting for a retry after a failed attempt: planted';
   for (const id of [bad, later]) {
-    expect(await readParts(id)).toEqual([{ reason: 'RETRY', explanation: why, nextTry: expect.any(String) }]);
+    expect(await readParts(id)).toEqual([{ reason: 'RETRY', explanation: why, nextTryAt: expect.any(String) }]);
   }
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   expect((await runCli(['plan', String(bad)], { env })).stdout).toContain(why);

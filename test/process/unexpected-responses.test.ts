@@ -16,7 +16,7 @@ const PYTHON = findProgram('python3');
 const step = { requestId: 1, eventId: '7', state: 'COMPLETED', filesTotal: 1, filesOnDisk: 1, filesFailed: 0 };
 const sizes = { bytesTotal: '1', bytesOnDisk: '1', bytesReleased: '0', filesReleased: 0 };
 const result = (state: string) => ({
-  data: { requestProgress: { ...step, ...sizes, state, eta: null, at: '2026-01-01T00:00:00Z' } },
+  data: { requestProgress: { ...step, ...sizes, state, end: null, at: '2026-01-01T00:00:00Z' } },
 });
 const event = (name: string, data: string) => `event: ${name}\ndata: ${data}\n\n`;
 const json = (body: string) => (res: ServerResponse) =>

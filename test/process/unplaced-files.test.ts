@@ -79,28 +79,28 @@ test('files without a position are read after the others, by path, and the scrip
 
 test('estimates, waiting requests and the plan count files without a position', async () => {
   await put('V2', [{ path: '/c/1' }, { path: '/c/2', position: 1n }, { path: '/c/3' }]);
-  const fields = 'filesToRecall filesWithoutPlace volumes mounts';
+  const fields = 'filesToRecall filesWithoutPlace volumeCount mountCount';
   const query = `{ estimateRequest(input: { quota: "alice", pattern: "/c/" }) { estimate { ${fields} } } }`;
   expect(await askData(app, query)).toEqual({
-    estimateRequest: { estimate: { filesToRecall: 3, filesWithoutPlace: 0, volumes: 1, mounts: 1 } },
+    estimateRequest: { estimate: { filesToRecall: 3, filesWithoutPlace: 0, volumeCount: 1, mountCount: 1 } },
   });
   await suspend(app, { kind: 'LIBRARY', name: 'site', mode: 'IMMEDIATE' });
   const id = await request('/c/');
   type Parts = {
-    request: { waiting: { parts: Edges<{ reason: string; files: number; queuePosition: number | null }> } };
+    request: { waiting: { parts: Edges<{ reason: string; fileCount: number; queuePosition: number | null }> } };
   };
   const told = await askData<Parts>(
     app,
-    `{ request(requestId: ${id}) { waiting { parts { edges { node { reason files queuePosition } } } } } }`,
+    `{ request(requestId: ${id}) { waiting { parts { edges { node { reason fileCount queuePosition } } } } } }`,
   );
   expect(told.request.waiting.parts.edges.map(({ node }) => node)).toEqual([
-    { reason: 'NO_DRIVE', files: 3, queuePosition: null },
+    { reason: 'NO_DRIVE', fileCount: 3, queuePosition: null },
   ]);
-  const { plan } = await askData<{ plan: { queue: Edges<{ volume: string; files: number }> } }>(
+  const { plan } = await askData<{ plan: { queue: Edges<{ volumeName: string; fileCount: number }> } }>(
     app,
-    '{ plan { queue { edges { node { volume files } } } } }',
+    '{ plan { queue { edges { node { volumeName fileCount } } } } }',
   );
-  expect(plan.queue.edges.map(({ node }) => node)).toEqual([{ volume: 'V2', files: 3 }]);
+  expect(plan.queue.edges.map(({ node }) => node)).toEqual([{ volumeName: 'V2', fileCount: 3 }]);
   await resume(app, 'LIBRARY', 'site');
   await waitForState(app, id, 'COMPLETED');
 });

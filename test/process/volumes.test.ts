@@ -224,7 +224,7 @@ test('the commands for volumes work beside the database as well', async () => {
   ]);
   expect(await run('volume', 'retire', 'HERE2', '--withdraw', '--reason', 'worn out', '--json')).toEqual([
     0,
-    '{"fileCount":1,"bytes":1000,"elsewhere":0,"withdrawn":1,"requestCount":0}\n',
+    '{"fileCount":1,"bytes":1000,"filesElsewhere":0,"filesWithdrawn":1,"requestCount":0}\n',
   ]);
   expect(retiredIn((await run('volume', 'list', '--retired', '--json'))[1], 'HERE2')).toMatchObject(isRetired);
   expect((await run('volume', 'list'))[1]).not.toContain('HERE2');

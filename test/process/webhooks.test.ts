@@ -10,8 +10,8 @@ import {
   readWebhook,
   removeWebhook,
   rotateWebhookSecret,
-  setWebhook,
   testWebhook,
+  updateWebhook,
 } from '../../src/domain/notifications/webhooks/webhooks.js';
 import { removeQuota, setQuota } from '../../src/domain/quotas/quotas.js';
 import { pruneEvents } from '../../src/domain/site/pruning.js';
@@ -266,7 +266,7 @@ test('a webhook that answers 410 is disabled, and gets its waiting messages when
   await create({ path: '/other', events: ['REQUEST_ENDED'] });
   await cancel(app, id);
   await receiver.waitFor('request.ended');
-  const on = await setWebhook(app.ctx, { id: webhook.id, isEnabled: true });
+  const on = await updateWebhook(app.ctx, { id: webhook.id, isEnabled: true });
   expect(on).toMatchObject({ disabledAt: null, disabledReason: null, failures: 0 });
   await receiver.waitFor('webhook.test', 2);
   // events from the time when the webhook was disabled are not sent
@@ -294,7 +294,7 @@ test('a webhook that fails for five days by a plausible clock is disabled, and i
     failures: 11,
   });
   receiver.answer = (_message, response) => response.writeHead(200).end();
-  await setWebhook(app.ctx, { id: webhook.id, isEnabled: true });
+  await updateWebhook(app.ctx, { id: webhook.id, isEnabled: true });
   await waitFor('what was given up', async () => (await messagesOf(webhook.id))[0]?.state === 'SENT');
 });
 
@@ -361,7 +361,7 @@ test('a request that expires soon sends one message per retention, a nearly full
 test('a message is sent again after a crash during the call, and several engines send each message once', async () => {
   const others = await Promise.all([1, 2].map(() => startEngine(app.ctx, library, { part: 'jobs', drainMs: 200 })));
   const { webhook } = await create();
-  await setWebhook(app.ctx, { id: webhook.id, isEnabled: false });
+  await updateWebhook(app.ctx, { id: webhook.id, isEnabled: false });
   await testWebhook(app.ctx, webhook.id);
   await app.ctx.db.pool.query('UPDATE webhook SET disabled_at = NULL, next_try_at = now()');
   const claimed = await claimMessage(app.ctx);

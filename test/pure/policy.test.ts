@@ -10,13 +10,13 @@ const operations: Record<Right, string> = {
     listVolumes listWaitingMail readFence showCaller showPlan watchEnd watchRequest watchRequestList watchRequests watchStages`,
   ask: 'createRequest estimateRequest',
   change: 'cancelRequest releaseFiles retryRequest updateRequest',
-  manage: `createWebhook listWebhookMessages listWebhooks removeMember removeWebhook rotateWebhookSecret setMember setWebhook
+  manage: `createWebhook listWebhookMessages listWebhooks removeQuotaMember removeWebhook rotateWebhookSecret setQuotaMember updateWebhook
     testWebhook`,
   look: `listLegacyUses listPathRules listProcesses listVerifications readDriveHosts readHistory readHostsOf readMetrics
     readLibraryProblems readSettings readStagingFigures readUsage readVolumeFiguresOf watchSite`,
-  operate: `addLibrary createToken removeDisk purgeFiles purgeUser importRows listAudit listFindings listTokens moveVolume
-    reinstateFiles reinstateVolume removeLibrary removePathRule removeQuota renameFiles repairFindings resizeDisk resume retireVolume
-    revokeToken setDisk setLibrary setMedium setPathRule setPriority setQuota suspend verifyAgain withdrawFiles`,
+  operate: `addLibrary createToken removeRestoreDisk purgeFiles purgeUser importRows listAudit listFindings listTokens moveVolume
+    reinstateFiles reinstateVolume removeLibrary removePathRule removeQuota renameFiles repairFindings resizeRestoreDisk resume retireVolume
+    revokeToken setDisk updateLibrary setMedium addPathRule setRequestPriority setQuota suspend verifyFiles withdrawFiles`,
 };
 
 test.each(Object.entries(operations))('the operations with the right to %s are these', (right, names) => {
@@ -34,7 +34,7 @@ function buildCaller(roles: readonly Role[], given: Partial<Caller> = {}): Calle
 
 const examples: Record<Right, Operation> = {
   ...{ read: 'getQuota', ask: 'createRequest', change: 'cancelRequest' },
-  ...{ manage: 'setMember', look: 'watchSite', operate: 'suspend' },
+  ...{ manage: 'setQuotaMember', look: 'watchSite', operate: 'suspend' },
 };
 
 test.each<[Role[], Partial<Caller>, string]>([
@@ -123,7 +123,7 @@ describe('a change of the members of a quota', () => {
       /^FORBIDDEN: .*a user's or an operator's token is required/,
     ],
   ])('%s', (_what, caller, expected) => {
-    expect(refusalOf(() => allowManage(asking(caller), 'setMember', 'lab'))).toMatch(expected);
+    expect(refusalOf(() => allowManage(asking(caller), 'setQuotaMember', 'lab'))).toMatch(expected);
   });
 });
 

@@ -72,7 +72,7 @@ const added = (what: string, says: RegExp, given: object) =>
 
 /** Returns a row that changes the library `glacier`, which the test has added. */
 const changed = (what: string, says: RegExp, given: object) =>
-  mutate('setLibrary', what, says, { name: 'glacier', ...given });
+  mutate('updateLibrary', what, says, { name: 'glacier', ...given });
 
 /** Bad libraries. `pure/kinds.test.ts` and the tests of each library type cover all bad settings. */
 const libraries: BadInput[] = [
@@ -174,7 +174,7 @@ const webhooks: BadInput[] = [
   ...['removeWebhook', 'testWebhook', 'rotateWebhookSecret'].flatMap((field) =>
     mutateEach(field, 'webhookId', /^there is no webhook with id -?\d+$/, NO_ID),
   ),
-  mutate('setWebhook', 'of an unknown id', /^there is no webhook with id 7$/, { webhookId: 7, isEnabled: true }),
+  mutate('updateWebhook', 'of an unknown id', /^there is no webhook with id 7$/, { webhookId: 7, isEnabled: true }),
   ask(
     'messages of an unknown webhook',
     /^there is no webhook with id 7$/,
@@ -211,11 +211,11 @@ const NO_DISK = /^there is no restore disk "\/nowhere"$/;
 const NO_MOUNTPOINTS = ['', '.', 'data/restore', '../x', 'a\0b', '/a\0b', '/\ud800', `/${'x'.repeat(3000)}`];
 
 const disks: BadInput[] = [
-  mutate('resizeDisk', 'of ../x', /^mountpoint must /, { mountpoint: '../x', size: 1 }),
-  ...mutateEach('removeDisk', 'mountpoint', /^mountpoint must /, NO_MOUNTPOINTS),
-  mutate('resizeDisk', 'of an unknown disk', NO_DISK, { mountpoint: '/x/../nowhere/', size: 1 }),
-  ...mutateEach('removeDisk', 'mountpoint', NO_DISK, ['/nowhere']),
-  ...NO_SIZES.map((size) => mutate('resizeDisk', `to ${size} bytes`, SIZE, { mountpoint: '/nowhere', size })),
+  mutate('resizeRestoreDisk', 'of ../x', /^mountpoint must /, { mountpoint: '../x', size: 1 }),
+  ...mutateEach('removeRestoreDisk', 'mountpoint', /^mountpoint must /, NO_MOUNTPOINTS),
+  mutate('resizeRestoreDisk', 'of an unknown disk', NO_DISK, { mountpoint: '/x/../nowhere/', size: 1 }),
+  ...mutateEach('removeRestoreDisk', 'mountpoint', NO_DISK, ['/nowhere']),
+  ...NO_SIZES.map((size) => mutate('resizeRestoreDisk', `to ${size} bytes`, SIZE, { mountpoint: '/nowhere', size })),
 ];
 
 const CURSOR = /^after must be a cursor of this list, not /;
@@ -234,7 +234,7 @@ const findings: BadInput[] = [
 
 const NAMES_OR_ALL = /^names must contain a volume if all is not true, and must be empty if all is true/;
 const volume = (what: string, says: RegExp, given: object) =>
-  mutate('setVolume', what, says, { medium: 'LTO_8', ...given });
+  mutate('setVolumeMedium', what, says, { medium: 'LTO_8', ...given });
 
 const volumes: BadInput[] = [
   volume('with an unknown medium', /"__proto__" does not exist in "Medium" enum/, { all: true, medium: '__proto__' }),

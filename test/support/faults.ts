@@ -9,11 +9,11 @@ interface ExaminationOptions {
   adopt?: boolean;
 }
 
-/** @returns `<kind>: <thing>` for each finding, with ` (repaired)` at the end of repaired findings */
+/** @returns `<kind>: <object>` for each finding, with ` (repaired)` at the end of repaired findings */
 export async function findFaults({ ctx }: TestApp, options: ExaminationOptions = {}): Promise<string[]> {
   const faults: string[] = [];
-  await examine(ctx, { repair: false, checksums: false, adopt: false, ...options }, ({ kind, thing, isRepaired }) =>
-    faults.push(`${kind}: ${thing}${isRepaired ? ' (repaired)' : ''}`),
+  await examine(ctx, { repair: false, checksums: false, adopt: false, ...options }, ({ kind, object, isRepaired }) =>
+    faults.push(`${kind}: ${object}${isRepaired ? ' (repaired)' : ''}`),
   );
   return faults;
 }

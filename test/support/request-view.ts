@@ -15,17 +15,17 @@ export interface RequestView {
   filesRefused: number;
   bytesTotal: string;
   bytesOnDisk: string;
-  tapestoreRequestStart: string | null;
-  tapestoreRequestEnd: string | null;
-  firstFilesOnDisk: string | null;
-  lastFilesOnDisk: string | null;
+  recallsStartedAt: string | null;
+  recallsEndedAt: string | null;
+  firstFileOnDiskAt: string | null;
+  finishedAt: string | null;
   files: { path: string; stage: string; state: string; errorClass: string | null; error: string | null }[];
   unresolved: { path: string; reason: string }[];
 }
 
 const QUERY = `query ($id: Int!) { request(requestId: $id) {
   state filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk
-  tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
+  recallsStartedAt recallsEndedAt firstFileOnDiskAt finishedAt
   files(first: 100) { edges { node { state errorClass error file { path stage } } } }
   unresolved(first: 100) { edges { node { path reason } } }
 } }`;

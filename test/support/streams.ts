@@ -129,7 +129,7 @@ export interface Progress {
     filesFailed: number;
     bytesTotal: string;
     bytesOnDisk: string;
-    eta: { earliest: string; planned: string; latest: string } | null;
+    end: { earliest: string; planned: string; latest: string } | null;
     at: string;
     eventId: string;
   };
@@ -140,6 +140,6 @@ export interface Changes {
 }
 
 export const PROGRESS = `subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) {
-  state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta { earliest planned latest } at eventId } }`;
+  state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk end { earliest planned latest } at eventId } }`;
 export const CHANGES = `subscription ($requestId: Int, $match: String, $after: BigInt) {
   stageChanges(requestId: $requestId, match: $match, after: $after) { path from to at eventId } }`;

@@ -48,7 +48,7 @@ interface TriesView {
   attempts: number | null;
   lastErrorClass: string | null;
   lastError: string | null;
-  nextTry: string | null;
+  nextTryAt: string | null;
 }
 
 /** Returns the attempts of the recalls of a request's files, by path. */
@@ -56,7 +56,7 @@ export async function readTries(gateway: Gateway, id: number): Promise<Record<st
   interface Answer {
     request: { files: Edges<TriesView & { file: { path: string } }> };
   }
-  const fields = 'state recallState attempts lastErrorClass lastError nextTry file { path }';
+  const fields = 'state recallState attempts lastErrorClass lastError nextTryAt file { path }';
   const query = `query ($id: Int!) { request(requestId: $id) { files(first: 1000) { edges { node { ${fields} } } } } }`;
   const { request } = await askData<Answer>(gateway, query, { id });
   return Object.fromEntries(request.files.edges.map(({ node: { file, ...tries } }) => [file.path, tries]));

@@ -5,11 +5,11 @@ import { addFiles } from './factories.js';
 /** Result of a mutation of a volume. */
 export interface Told {
   __typename: string;
-  files?: number;
+  fileCount?: number;
   bytes?: string;
-  requests?: number;
-  elsewhere?: number;
-  withdrawn?: number;
+  requestCount?: number;
+  filesElsewhere?: number;
+  filesWithdrawn?: number;
   message?: string;
 }
 

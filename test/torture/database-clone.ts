@@ -156,7 +156,8 @@ async function useClone(
     await useRequests(runtime, ask, random);
     const { rows } = await pool.query<{ last: bigint }>('SELECT coalesce(max(id), 0) AS last FROM event');
     start('engine', [...engineFiles, cliFile, 'work']);
-    const readFence = async () => (await ask<{ fence: string | null }>('{ fence }')).fence ?? undefined;
+    const readFence = async () =>
+      (await ask<{ fence: { reason: string } | null }>('{ fence { reason } }')).fence?.reason;
     if ((await waitFor(readFence)) === undefined) trap.reached.push('it is not fenced');
     await sleep(forMs);
     if ((await readFence()) === undefined) trap.reached.push('it is not fenced any more');

@@ -32,7 +32,8 @@ const NEVER = 39;
 
 const nameOf = (n: number) => `/drill/${n}`;
 const bytesOf = (n: number) => `file ${n}`;
-const readFence = async (gateway: Gateway) => (await askData<{ fence: string | null }>(gateway, '{ fence }')).fence;
+const readFence = async (gateway: Gateway) =>
+  (await askData<{ fence: { reason: string } | null }>(gateway, '{ fence { reason } }')).fence?.reason ?? null;
 
 afterAll(cleanUp);
 

@@ -8,7 +8,7 @@ import type { Random } from './random.js';
 import { EAST, type World } from './world.js';
 
 /** Changes the size of a disk. The new size is between too small for the disk's copies and larger than all files. */
-export async function resizeDisk(world: World, random: Random): Promise<void> {
+export async function resizeRestoreDisk(world: World, random: Random): Promise<void> {
   const { mountpoint } = random.pick(world.disks);
   await setDisk(world.ctx, { mountpoint, size: (world.totalBytes * BigInt(random.integer(2, 100))) / 100n });
 }
@@ -48,6 +48,6 @@ export async function resumeAll(ctx: Context, { isClockRight = true } = {}): Pro
   }
 }
 
-export async function verifyAgain(world: World, random: Random): Promise<void> {
-  await mutate(world, 'verifyAgain', { match: `/g00${random.integer(0, 9)}/` });
+export async function verifyFiles(world: World, random: Random): Promise<void> {
+  await mutate(world, 'verifyFiles', { match: `/g00${random.integer(0, 9)}/` });
 }

@@ -43,8 +43,8 @@ export async function changeMember(world: World, random: Random): Promise<void> 
   const [quota = '', name] = random.sample(world.users, 2);
   const input = { quota, kind: 'USER', name };
   const as = random.pick([world.clients.operator, world.clients.users.get(quota)])?.secret;
-  if (random.chance(0.6)) await mutate(world, 'setMember', { ...input, isManager: random.chance(0.3) }, { as });
-  else await mutate(world, 'removeMember', input, { as });
+  if (random.chance(0.6)) await mutate(world, 'setQuotaMember', { ...input, isManager: random.chance(0.3) }, { as });
+  else await mutate(world, 'removeQuotaMember', input, { as });
 }
 
 /**
@@ -53,7 +53,7 @@ export async function changeMember(world: World, random: Random): Promise<void> 
 export async function changeRule(world: World, random: Random): Promise<void> {
   const prefix = `/data/g00${random.integer(0, 9)}`;
   const input = { prefix, action: 'FETCH', kind: 'USER', name: random.pick(world.users) };
-  await mutate(world, random.pick(['setPathRule', 'removePathRule']), input);
+  await mutate(world, random.pick(['addPathRule', 'removePathRule']), input);
 }
 
 /** Time in which a gateway may still accept a revoked token from its cache. */

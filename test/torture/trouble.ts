@@ -14,7 +14,7 @@ import {
 import { jumpClock } from './clock-jumps.js';
 import { runClone } from './database-clone.js';
 import { changeCopy, failDisk, freeRoom, takeRoom } from './disk-trouble.js';
-import { resizeDisk, resizeQuota, resumeAll, resumeOne, suspendOne, verifyAgain } from './operators.js';
+import { resizeQuota, resizeRestoreDisk, resumeAll, resumeOne, suspendOne, verifyFiles } from './operators.js';
 import { endInTime, hangDatabase, type KeptProcess, signalDatabase } from './processes.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 import type { FaultyServer } from './receivers.js';
@@ -77,7 +77,7 @@ const TROUBLES: Weighted<(world: World, random: Random) => Promise<void>> = [
   [4, async ({ mail }, random) => changeFaults(mail, random)],
   [3, ({ webhooks }, random) => leave(webhooks, random)],
   [3, async ({ webhooks }, random) => changeFaults(webhooks, random)],
-  [6, resizeDisk],
+  [6, resizeRestoreDisk],
   [5, takeRoom],
   [3, freeRoom],
   [4, failDisk],
@@ -86,7 +86,7 @@ const TROUBLES: Weighted<(world: World, random: Random) => Promise<void>> = [
   [4, suspendOne],
   [4, (world) => resumeAll(world.ctx, { isClockRight: false })],
   [4, resumeOne],
-  [2, verifyAgain],
+  [2, verifyFiles],
   [8, archiveLate],
   [4, registerCopies],
   [10, moveFiles],

@@ -136,7 +136,7 @@ const CHANGES: Weighted<Change> = [
   [10, (world, random, { id, user }) => rest(world, 'GET', `/requests/${id}`, { as: pickToken(world, random, user) })],
   [5, (world, random, { user }) => rest(world, 'GET', `/quota/${user}`, { as: pickToken(world, random, user) })],
   [15, releaseSome],
-  [5, setPriority],
+  [5, setRequestPriority],
 ];
 
 async function cancel(world: World, random: Random, { id, user }: Known): Promise<void> {
@@ -154,8 +154,8 @@ async function releaseSome(world: World, random: Random, { id, user, files }: Kn
   await recordAction(world, 'releaseFiles', id, send);
 }
 
-async function setPriority(world: World, random: Random, { id }: Known): Promise<void> {
-  await mutate(world, 'setPriority', { requestId: id, priority: random.integer(-5, 5) });
+async function setRequestPriority(world: World, random: Random, { id }: Known): Promise<void> {
+  await mutate(world, 'setRequestPriority', { requestId: id, priority: random.integer(-5, 5) });
 }
 
 /** Extends, shortens, ends or revives a request. */

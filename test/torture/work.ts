@@ -48,9 +48,9 @@ export async function describeWork({ db: { pool }, now }: Context, more: Record<
 export async function askDoctor(ctx: Context, expected: (place: string) => boolean): Promise<Violation[]> {
   const violations: Violation[] = [];
   await examine(ctx, { repair: false, checksums: true }, (finding) => {
-    const { kind, thing, expected: due, found } = finding;
-    if (!expected(thing))
-      violations.push({ kind: 'doctor', text: `${kind}: ${thing}: expected ${due}; found ${found}` });
+    const { kind, object, expected: due, found } = finding;
+    if (!expected(object))
+      violations.push({ kind: 'doctor', text: `${kind}: ${object}: expected ${due}; found ${found}` });
   });
   return violations;
 }

@@ -86,7 +86,7 @@ function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRu
 async function purgeFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
   const purged = await askChange(findSite(), PurgeFilesDocument, { input: { path, dryRun } }, { path: '<path>' });
   if (json) return printJson(purged);
-  const { files, bytes, kept } = purged;
+  const { fileCount: files, bytes, filesKept: kept } = purged;
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}purged`);
   if (kept > 0) printLine(`${plural(kept, 'file')} skipped: still on disk or in active requests`);
 }

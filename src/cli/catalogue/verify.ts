@@ -1,7 +1,7 @@
 /** The command `verify` lists tape copies that failed verification, and verifies them again. */
 import type { Command } from 'commander';
 import { plural } from '../../core/text/plural.js';
-import { VerificationsDocument, type VerificationsQuery, VerifyAgainDocument } from '../../generated/operations.js';
+import { VerificationsDocument, type VerificationsQuery, VerifyFilesDocument } from '../../generated/operations.js';
 import { askChange, askPages } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { limitHelp, readLimit } from '../terminal/arguments.js';
@@ -21,7 +21,7 @@ export function register(program: Command): void {
     .action((match, options: VerifyOptions) => {
       if (options.staged && !options.again) throw new UsageError('--staged needs --again');
       return options.again
-        ? verifyAgain(findSite(), match ?? '', options)
+        ? verifyFiles(findSite(), match ?? '', options)
         : listVerifications(findSite(), match, options);
     });
 }
@@ -45,7 +45,7 @@ async function listVerifications(url: string, match: string | undefined, options
   printRows(verifications, options, {
     none: 'no verification has failed',
     header: ['PATH', 'VOLUME', 'POSITION', 'TRIES', 'NEXT TRY', 'REASON'],
-    cells: ({ file, attempts, error, nextTry }) => [
+    cells: ({ file, attempts, error, nextTryAt: nextTry }) => [
       file.path,
       file.volume?.name ?? null,
       file.position,
@@ -59,7 +59,11 @@ async function listVerifications(url: string, match: string | undefined, options
   }
 }
 
-async function verifyAgain(url: string, match: string, options: VerifyOptions): Promise<void> {
-  const again = await askChange(url, VerifyAgainDocument, { match, staged: options.staged });
-  printResult(again, `${plural(again.files, 'file will be verified again', 'files will be verified again')}`, options);
+async function verifyFiles(url: string, match: string, options: VerifyOptions): Promise<void> {
+  const again = await askChange(url, VerifyFilesDocument, { match, staged: options.staged });
+  printResult(
+    again,
+    `${plural(again.fileCount, 'file will be verified again', 'files will be verified again')}`,
+    options,
+  );
 }

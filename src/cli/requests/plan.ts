@@ -56,12 +56,12 @@ const toPageSize = toNumber('--limit', { from: 1, to: 1000, digits: 4, expected:
 
 function formatDrive(drive: PlannedDriveFragment): string {
   if (drive.isOpen && drive.hasLibraryFailed) return 'the library has failed';
-  if (!drive.isClaimed || drive.volume === null) {
+  if (!drive.isClaimed || drive.volumeName === null) {
     if (!drive.isOpen) return drive.suspensionMode === 'DRAINING' ? 'draining' : 'suspended';
     return drive.isClaimed ? 'idle' : 'no engine';
   }
-  const rate = drive.rate ? `, ${formatBytes(Math.round(drive.rate))}/s` : '';
-  return `reading ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)}${rate}${drive.isOpen ? '' : ', then suspended'}`;
+  const rate = drive.bytesPerSecond ? `, ${formatBytes(Math.round(drive.bytesPerSecond))}/s` : '';
+  return `reading ${drive.volumeName}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)}${rate}${drive.isOpen ? '' : ', then suspended'}`;
 }
 
 function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
@@ -70,14 +70,17 @@ function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
     ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'START IN', 'END IN', 'REASON'],
     volumes.map((volume) => [
       volume.queuePosition,
-      volume.volume,
-      volume.files,
+      volume.volumeName,
+      volume.fileCount,
       formatBytes(volume.bytes),
       formatUsers(volume.users.map(({ user }) => user)),
-      volume.drive,
-      fromNow(volume.start),
-      fromNow(volume.end),
-      [volume.end === null ? volume.reason : null, volume.problem && formatProblem(now, volume.problem, volume.nextTry)]
+      volume.driveName,
+      fromNow(volume.startsAt),
+      fromNow(volume.endsAt),
+      [
+        volume.endsAt === null ? volume.reason : null,
+        volume.problem && formatProblem(now, volume.problem, volume.nextTryAt),
+      ]
         .filter(Boolean)
         .join('  '),
     ]),
@@ -106,19 +109,19 @@ async function showPosition(url: string, id: number, options: PlanOptions): Prom
   }
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: no file is waiting`);
   const { at } = waiting;
-  const nextTry = parts.find((part) => part.nextTry !== null)?.nextTry ?? null;
+  const nextTry = parts.find((part) => part.nextTryAt !== null)?.nextTryAt ?? null;
   const end = formatEnd(at, waiting.end, { why: waiting.endUnknown, nextTry });
   printLine(
-    `request ${id}: ${plural(waiting.files, 'file waits', 'files wait')}, ${formatBytes(waiting.bytes)}; ${end}`,
+    `request ${id}: ${plural(waiting.fileCount, 'file waits', 'files wait')}, ${formatBytes(waiting.bytes)}; ${end}`,
   );
   printTable(
     ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'REASON'],
     parts.map((part) => [
       part.queuePosition,
-      part.volume,
-      part.files,
+      part.volumeName,
+      part.fileCount,
       formatBytes(part.bytes),
-      part.nextTry && formatFromNow(secondsBetween(at, part.nextTry)),
+      part.nextTryAt && formatFromNow(secondsBetween(at, part.nextTryAt)),
       part.explanation,
     ]),
   );

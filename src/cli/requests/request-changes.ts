@@ -9,7 +9,7 @@ import {
   ReleasedCountsDocument,
   ReleaseFilesDocument,
   RetryRequestDocument,
-  SetPriorityDocument,
+  SetRequestPriorityDocument,
   UpdateRequestDocument,
 } from '../../generated/operations.js';
 import { ask, askChange, askNow } from '../connection/gateway-client.js';
@@ -51,7 +51,7 @@ export function register(program: Command): void {
   program
     .command('priority <id> <n>')
     .addHelpText('after', '\nGive a negative priority after --: tapegate priority 7 -- -5')
-    .action((id, priority, options) => setPriority(findSite(), { id, priority }, options));
+    .action((id, priority, options) => setRequestPriority(findSite(), { id, priority }, options));
   program
     .command('release <id>')
     .option(...fileOption)
@@ -124,13 +124,13 @@ async function cancelRequests(url: string, ids: readonly number[], options: Outp
   if (failures.length > 0) throw new CommandError(failures.join('\n'));
 }
 
-async function setPriority(
+async function setRequestPriority(
   url: string,
   given: { id: string; priority: string },
   options: OutputOptions,
 ): Promise<void> {
   const priority = readPriority(given.priority);
-  const request = await askChange(url, SetPriorityDocument, { id: readId(given.id), priority });
+  const request = await askChange(url, SetRequestPriorityDocument, { id: readId(given.id), priority });
   printResult(request, `request ${request.requestId} has priority ${request.priority}`, options);
 }
 

@@ -85,7 +85,7 @@ export async function printPaths(url: string, id: number, options: PathsOptions)
       const { mountpoint, suspension } = node.file.disk ?? {};
       const reason = isReleased({ state })
         ? `released because the request is ${state.toLowerCase()}`
-        : suspension?.nextTry
+        : suspension?.nextTryAt
           ? `on ${mountpoint}, which is failing: ${suspension.reason}`
           : 'no longer on disk';
       lost.set(reason, (lost.get(reason) ?? 0) + 1);
@@ -169,7 +169,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   const lines: string[] = [];
   const isLive = LIVE.includes(state);
   const end = formatWholeTime(retention);
-  if (pattern !== '' && filesTotal + filesReleased === 0 && unresolved.edges.length === 0) {
+  if (pattern !== null && filesTotal + filesReleased === 0 && unresolved.edges.length === 0) {
     if (!isLive) return [describeNoMatch(pattern)];
     const nothing = `no path contains ${JSON.stringify(pattern)}${hintFor([pattern])}`;
     const later = `The request stays active until ${end}, and adds matching files that appear in the catalogue; "tapegate cancel ${id}" ends it`;
@@ -294,7 +294,7 @@ async function readWaiting(url: string, id: number): Promise<WaitingView | undef
   if (!waiting) return undefined;
   const { at, end, parts } = waiting;
   const shown = parts.find(({ reason }) => !PASSING_REASONS.includes(reason)) ?? parts[0];
-  const volume = shown?.volume ? `${shown.volume}: ` : '';
+  const volume = shown?.volumeName ? `${shown.volumeName}: ` : '';
   const isReading = parts.some(({ reason }) => reason === 'READING');
   return { at, isReading, end, reason: shown && `${volume}${shown.explanation}` };
 }
@@ -317,7 +317,7 @@ export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {
     if (QUEUE_REASONS.includes(part.reason))
-      files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
+      files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.fileCount);
   }
   return [...files].map(([explanation, count]) => `${explanation} (${plural(count, 'file')})`);
 }

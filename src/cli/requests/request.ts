@@ -171,11 +171,11 @@ async function estimateRequest(url: string, input: CreateRequestInput, options: 
     for (const line of formatEstimate(present(plan).at, estimate, directories)) printLine(line);
     printLine('nothing was requested');
   }
-  if (!estimate.isEnough) {
+  if (!estimate.fitsQuota) {
     const { user, quotaSize: size, quotaUsed: used, bytes: requested } = estimate;
     throw new CommandError(describeFullQuota({ user, size, used, requested }));
   }
-  if (estimate.filesUnknown > 0 || estimate.files === 0) {
+  if (estimate.filesUnknown > 0 || estimate.fileCount === 0) {
     const unknown = `${plural(estimate.filesUnknown, 'path is', 'paths are')} not in the catalogue`;
     const missing = input.pattern ? describeNoMatch(input.pattern) : unknown;
     throw new CommandError(missing, exitCodes.incomplete);
@@ -189,11 +189,11 @@ function formatUnknown({ unknownPaths, filesUnknown }: EstimateFragment, directo
 }
 
 function formatEstimate(now: string, estimate: EstimateFragment, directories: ReadonlySet<string>): string[] {
-  const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
+  const { user, quotaSize, quotaUsed, quotaUsedAfter, volumeCount: volumes } = estimate;
   const lines = [
-    `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
+    `files       ${estimate.fileCount}, ${formatBytes(estimate.bytes)}`,
     `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPath(estimate.filesAtPrimaryPath)}`,
-    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${plural(estimate.mounts, 'mount')}`,
+    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${plural(estimate.mountCount, 'mount')}`,
   ];
   if (estimate.filesOnTheirWay > 0)
     lines.push(
@@ -218,7 +218,7 @@ function formatEstimate(now: string, estimate: EstimateFragment, directories: Re
 }
 
 function formatPrices({ prices, price }: EstimateFragment): string[] {
-  const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
+  const lines = prices.map(({ libraryName: library, amount, currency, fileCount: files, bytes, note }) => {
     const size = `${plural(files, 'file')}, ${formatBytes(bytes)}`;
     return `${amount} ${currency} at ${library} for ${size}${note && `: ${note}`}`;
   });

@@ -75,7 +75,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
 async function describeSelection(url: string, request: RequestDetailsFragment): Promise<string | undefined> {
   const { requestId: id, pattern, label } = request;
   if (pattern === label) return undefined;
-  if (pattern !== '') return `all files whose path contains ${JSON.stringify(pattern)}`;
+  if (pattern !== null) return `all files whose path contains ${JSON.stringify(pattern)}`;
   const { request: first } = await ask(url, FirstPathsDocument, { id });
   const path = first?.files.edges[0]?.node.file.path ?? first?.unresolved.edges[0]?.node.path;
   const { filesTotal, filesReleased, filesUnknown, filesRefused, filesOverLimit } = request;
@@ -96,7 +96,7 @@ function printRequest(
     ...(selection === undefined ? [] : [['FILES', selection] satisfies [string, string]]),
     ['USER', suspension ? `${user}, ${formatSuspension(suspension)}` : user],
     ['PRIORITY', String(request.priority)],
-    ['CREATED', formatTime(request.requestDate)],
+    ['CREATED', formatTime(request.createdAt)],
     ['UNTIL', formatTime(request.retention)],
     ...formatEmails(request),
     [
@@ -146,7 +146,7 @@ function printRequestFiles(files: UnfinishedFileFragment[]): void {
       requestFile.file.path,
       requestFile.recallState === 'RUNNING' ? 'RUNNING' : requestFile.state,
       formatTries(requestFile),
-      requestFile.nextTry === null ? '' : formatTime(requestFile.nextTry),
+      requestFile.nextTryAt === null ? '' : formatTime(requestFile.nextTryAt),
       formatReasons(requestFile),
     ]),
   );
@@ -164,6 +164,6 @@ function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: U
   const reasons: string[] = [];
   const suspension = state === 'WAITING' ? volume?.suspension : null;
   if (suspension) reasons.push(`volume ${volume?.name} is ${formatSuspension(suspension)}`);
-  if (lastError !== null && !suspension?.reason.includes(lastError)) reasons.push(`${lastErrorClass}: ${lastError}`);
+  if (lastError !== null && !suspension?.reason?.includes(lastError)) reasons.push(`${lastErrorClass}: ${lastError}`);
   return reasons.join('; ');
 }

@@ -174,7 +174,7 @@ function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
   view.reason = undefined;
   const seconds = secondsBetween(first.at, now.at);
   const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
-  const left = now.eta === null ? undefined : secondsBetween(now.at, now.eta.planned);
+  const left = now.end === null ? undefined : secondsBetween(now.at, now.end.planned);
   const isDone = now.filesOnDisk + now.filesFailed === now.filesTotal;
   const facts = [
     `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${describeFailed(now)}`,

@@ -37,11 +37,11 @@ const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
  * quota, because managers can add users without their consent.
  * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
-function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
+function checkMember(ctx: Context, operation: 'setQuotaMember' | 'removeQuotaMember', input: MemberInput): MemberInput {
   const quota = checkText('quota', input.quota);
   const { acts, name: self } = ctx.caller;
   const isLeaving =
-    operation === 'removeMember' && input.kind === 'USER' && input.name === self && hasQuota(acts, quota);
+    operation === 'removeQuotaMember' && input.kind === 'USER' && input.name === self && hasQuota(acts, quota);
   if (isLeaving) allow(ctx, operation);
   else allowManage(ctx, operation, quota);
   checkOneOf('kind', input.kind, MemberKind);
@@ -53,12 +53,15 @@ function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', inpu
  * Adds a member to a quota, or changes whether a member is a manager.
  * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
-export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
+export async function setQuotaMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
   const { quota, ...given } = input;
-  return await audited(ctx, { operation: 'setMember', kind: 'QUOTA', object: quota, given }, async (auditEntry) => {
-    const { kind, name } = checkMember(ctx, 'setMember', input);
-    const [made] = await ctx.db.rows<Member & { isFull: boolean }>(
-      sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
+  return await audited(
+    ctx,
+    { operation: 'setQuotaMember', kind: 'QUOTA', object: quota, given },
+    async (auditEntry) => {
+      const { kind, name } = checkMember(ctx, 'setQuotaMember', input);
+      const [made] = await ctx.db.rows<Member & { isFull: boolean }>(
+        sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
             INSERT INTO quota_member (quota_id, kind, name, is_manager)
             SELECT q.id, ${kind}::"MemberKind", ${name}, ${input.isManager} FROM q
             WHERE (SELECT count(*) FROM quota_member m WHERE m.quota_id = q.id) < ${MAX_MEMBERS}
@@ -70,23 +73,24 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
           ), disabled AS (${disableWebhooksOf(ctx, { quota, kind, name }, sql`EXISTS (SELECT FROM changed) AND NOT ${input.isManager}::boolean`)}
           ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
             CASE WHEN EXISTS (SELECT FROM changed) THEN ${notifyRights} END AS notified FROM q LEFT JOIN made m ON true`,
-    );
-    if (!made) throw noQuota(quota);
-    if (made.isFull) {
-      throw new InvalidInputError(
-        'name',
-        `cannot be added: quota ${quote(quota)} already has ${MAX_MEMBERS} members, the maximum`,
       );
-    }
-    return { kind: made.kind, name: made.name, isManager: made.isManager, quotaId: made.quotaId };
-  });
+      if (!made) throw noQuota(quota);
+      if (made.isFull) {
+        throw new InvalidInputError(
+          'name',
+          `cannot be added: quota ${quote(quota)} already has ${MAX_MEMBERS} members, the maximum`,
+        );
+      }
+      return { kind: made.kind, name: made.name, isManager: made.isManager, quotaId: made.quotaId };
+    },
+  );
 }
 
 /** @throws InvalidInputError, NotFoundError, ForbiddenError */
-export async function removeMember(ctx: Context, input: MemberInput): Promise<Member> {
+export async function removeQuotaMember(ctx: Context, input: MemberInput): Promise<Member> {
   const { quota: object, ...given } = input;
-  return await audited(ctx, { operation: 'removeMember', kind: 'QUOTA', object, given }, async (auditEntry) => {
-    const { quota, kind, name } = checkMember(ctx, 'removeMember', input);
+  return await audited(ctx, { operation: 'removeQuotaMember', kind: 'QUOTA', object, given }, async (auditEntry) => {
+    const { quota, kind, name } = checkMember(ctx, 'removeQuotaMember', input);
     const [removed] = await ctx.db.rows<Member>(
       sql`WITH removed AS (
             DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}

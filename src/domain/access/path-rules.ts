@@ -54,8 +54,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
  * no longer perform the action there. A new rule does not remove files from existing requests.
  * @throws InvalidInputError
  */
-export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
-  return await audited(ctx, actionOf('setPathRule', input), async (auditEntry) => {
+export async function addPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
+  return await audited(ctx, actionOf('addPathRule', input), async (auditEntry) => {
     const { prefix, action, kind, name } = checkRule(input);
     const rows = await ctx.db.rows<PathRule>(
       sql`WITH made AS (
@@ -68,7 +68,7 @@ export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<P
   });
 }
 
-const actionOf = (operation: 'setPathRule' | 'removePathRule', { prefix, ...given }: PathRuleInput) =>
+const actionOf = (operation: 'addPathRule' | 'removePathRule', { prefix, ...given }: PathRuleInput) =>
   ({ operation, kind: 'RULE', object: shownDirectory(prefix), given }) as const;
 
 /** @throws NotFoundError, InvalidInputError */

@@ -47,15 +47,15 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',
-  'setPathRule',
+  'addPathRule',
   'removePathRule',
-  'setMember',
-  'removeMember',
+  'setQuotaMember',
+  'removeQuotaMember',
   'setMedium',
-  'setLibrary',
+  'updateLibrary',
   'setDisk',
-  'resizeDisk',
-  'removeDisk',
+  'resizeRestoreDisk',
+  'removeRestoreDisk',
 ]);
 
 /** Operations that can invalidate the caller's own token. */

@@ -135,16 +135,16 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
   );
 }
 
-interface VerifyAgainInput {
+interface VerifyFilesInput {
   match: string;
   /** Whether to also verify the never-verified copies in staging libraries. Staging these copies might cost money. */
   staged?: boolean | null | undefined;
 }
 
 /** Retries copies that failed verification. @returns the number of copies to retry */
-export async function verifyAgain(ctx: Context, { match: given, staged }: VerifyAgainInput): Promise<number> {
+export async function verifyFiles(ctx: Context, { match: given, staged }: VerifyFilesInput): Promise<number> {
   const action = {
-    operation: 'verifyAgain',
+    operation: 'verifyFiles',
     kind: 'FILES',
     object: given,
     ...(staged && { given: { staged } }),

@@ -46,13 +46,17 @@ export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow>
 /**
  * @throws InvalidInputError, NotFoundError
  */
-export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
+export async function resizeRestoreDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
-  return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (auditEntry) => {
-    const { mountpoint } = checkAllocation(input);
-    const change = sql`UPDATE restore_disk k SET size = ${size}, fulls = 0, ${takesAgain} WHERE k.mountpoint = ${mountpoint}`;
-    return await changeDisk(ctx, mountpoint, change, auditEntry);
-  });
+  return await audited(
+    ctx,
+    { operation: 'resizeRestoreDisk', kind: 'DISK', object, given: { size } },
+    async (auditEntry) => {
+      const { mountpoint } = checkAllocation(input);
+      const change = sql`UPDATE restore_disk k SET size = ${size}, fulls = 0, ${takesAgain} WHERE k.mountpoint = ${mountpoint}`;
+      return await changeDisk(ctx, mountpoint, change, auditEntry);
+    },
+  );
 }
 
 async function changeDisk(ctx: Context, mountpoint: string, change: Sql, auditEntry: AuditEntry): Promise<DiskRow> {
@@ -323,10 +327,10 @@ const MOST_STALE = 100;
  * Deletes the record of a restore disk that contains no copies. Does not remove files from the disk.
  * @throws InvalidInputError, NotFoundError, InUseError
  */
-export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {
-  return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {
+export async function removeRestoreDisk(ctx: Context, given: string): Promise<RemovedDisk> {
+  return await audited(ctx, { operation: 'removeRestoreDisk', kind: 'DISK', object: given }, async (auditEntry) => {
     const mountpoint = checkMountpoint(given);
-    return await transaction(ctx.db.pool, 'removeDisk', async (tx) => {
+    return await transaction(ctx.db.pool, 'removeRestoreDisk', async (tx) => {
       // lock the disk in a separate statement, so that the next statement sees copies that other transactions recorded
       // while this transaction waited for the lock
       await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);

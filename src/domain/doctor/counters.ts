@@ -14,8 +14,8 @@ import { advanceRequests, dueState, recountRequests, requestFileCounts } from '.
 import type { RepairableKind } from './findings.js';
 
 const counted = {
-  quota: { row: raw('q'), thing: sql`'user ' || q."user"`, lock: lockQuotas },
-  restore_disk: { row: raw('k'), thing: sql`k.mountpoint`, lock: lockDisks },
+  quota: { row: raw('q'), object: sql`'user ' || q."user"`, lock: lockQuotas },
+  restore_disk: { row: raw('k'), object: sql`k.mountpoint`, lock: lockDisks },
 };
 
 function counterKind(
@@ -23,11 +23,11 @@ function counterKind(
   table: keyof typeof counted,
   { column, definition, words: [expected, found] }: { column: string; definition: Sql; words: [string, string] },
 ): RepairableKind {
-  const { row, thing, lock } = counted[table];
+  const { row, object, lock } = counted[table];
   const [of, counter] = [raw(table), raw(column)];
   return {
     kind,
-    find: (after, limit) => sql`SELECT ${row}.id::bigint AS key, ${thing} AS thing,
+    find: (after, limit) => sql`SELECT ${row}.id::bigint AS key, ${object} AS object,
         c.value || ${` ${expected}`} AS expected, ${row}.${counter} || ${` ${found}`} AS found
       FROM ${of} ${row} CROSS JOIN LATERAL (SELECT ${definition} AS value) c
       WHERE ${row}.id > ${after} AND ${row}.${counter} <> c.value ORDER BY ${row}.id LIMIT ${limit}`,
@@ -69,7 +69,7 @@ const figures = sql`'%s files, %s on disk, %s failed, %s bytes, %s bytes on disk
 
 const requestCounts: RepairableKind = {
   kind: 'request-counts',
-  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing,
+  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS object,
       format(${figures}, c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk) AS expected,
       format(${figures}, r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk) AS found
     FROM request r CROSS JOIN LATERAL (
@@ -88,7 +88,7 @@ const requestCounts: RepairableKind = {
 
 const requestState: RepairableKind = {
   kind: 'request-state',
-  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing, ${dueState} AS expected,
+  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS object, ${dueState} AS expected,
       r.state::text AS found
     FROM request r WHERE r.id > ${after} AND ${isLive} AND r.state::text <> ${dueState} ORDER BY r.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>

@@ -5,7 +5,7 @@ import type { Context } from '../context.js';
 
 export interface Finding {
   kind: string;
-  thing: string;
+  object: string;
   expected: string;
   found: string;
   isRepaired: boolean;
@@ -14,7 +14,7 @@ export interface Finding {
 /** A database row that a check reports as a finding. Findings are ordered by `key`, the row's id. */
 export interface FoundRow {
   key: bigint;
-  thing: string;
+  object: string;
   expected: string;
   found: string;
 }
@@ -70,8 +70,8 @@ export async function findPage(
   const isMended = mend !== undefined && rows.length > 0;
   if (isMended) await mend(rows.map(({ key }) => key));
   const left = isMended ? keysOf(await find()) : undefined;
-  const findings = rows.map(({ key, thing, expected, found }) => {
-    return { key, kind: kind.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
+  const findings = rows.map(({ key, object, expected, found }) => {
+    return { key, kind: kind.kind, object, expected, found, isRepaired: left !== undefined && !left.has(key) };
   });
   return { findings, next: rows.length < limit ? undefined : rows.at(-1)?.key };
 }

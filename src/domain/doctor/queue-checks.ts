@@ -29,7 +29,7 @@ const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
  */
 export const recallLost: RepairableKind = {
   kind: 'recall-lost',
-  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
+  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS object,
       'a drive that runs the recall in epoch ' || coalesce(c.epoch::text, 'none') AS expected,
       CASE WHEN d.id IS NULL THEN 'no drive' WHEN d.epoch IS DISTINCT FROM c.epoch THEN d.name || ' in epoch ' || d.epoch
         WHEN d.lease_until IS NULL THEN d.name || ' without an engine' WHEN c.disk_id IS NULL THEN d.name || ', without a disk'
@@ -61,7 +61,7 @@ function idsOf(fileIds: readonly bigint[]): Sql {
 
 const recallUnheld: RepairableKind = {
   kind: 'recall-without-request',
-  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
+  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS object,
       'a live request that waits for the file' AS expected,
       'no such request, and a recall created at ' || to_char(c.created_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
@@ -73,7 +73,7 @@ const recallUnheld: RepairableKind = {
 
 const fileOrphaned: RepairableKind = {
   kind: 'restoring-without-recall',
-  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS object,
       'a running recall, since the file is RESTORING' AS expected,
       coalesce((SELECT 'a recall that is ' || c.state FROM recall c WHERE c.file_id = f.id), 'none') AS found
     FROM tape_file f WHERE f.id > ${after} AND ${isOrphan} ORDER BY f.id LIMIT ${limit}`,
@@ -84,7 +84,7 @@ const fileOrphaned: RepairableKind = {
 
 const recallAstray: RepairableKind = {
   kind: 'recall-astray',
-  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
+  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS object,
       'RESTORING, since its recall runs' AS expected, f.stage::text AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
     WHERE c.state = 'RUNNING' AND c.file_id > ${after} AND f.stage = 'ONTAPE' ORDER BY c.file_id LIMIT ${limit}`,
@@ -101,7 +101,7 @@ const recallAstray: RepairableKind = {
 
 const recallMisplaced: RepairableKind = {
   kind: 'recall-misplaced',
-  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
+  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS object,
       ${describePosition('f')} || ', as in the catalogue' AS expected,
       ${describePosition('c')} AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
@@ -130,7 +130,7 @@ const requestNames = sql`'request' || CASE WHEN count(*) > 1 THEN 's ' ELSE ' ' 
 
 const requestFileAhead: RepairableKind = {
   kind: 'request-file-ahead',
-  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS object,
       'on disk, as in ' || ${requestNames} AS expected,
       f.stage::text AS found
     FROM live_request_file h JOIN tape_file f ON f.id = h.file_id
@@ -154,7 +154,7 @@ const requestFileAhead: RepairableKind = {
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
-  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS object,
       'a recall for ' || ${requestNames} AS expected,
       'no recall, and the file is ' || f.stage AS found
     FROM live_request_file h JOIN tape_file f ON f.id = h.file_id
@@ -185,7 +185,7 @@ const nothing = async () => {};
  */
 const volumeFailing: RepairableKind = {
   kind: 'volume-failing',
-  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS object,
       'successful visits of drives, since files wait' AS expected,
       v.failures || ' failed visits since ' || to_char(v.failing_since, 'YYYY-MM-DD"T"HH24:MI:SS') || ': ' || v.problem AS found
     FROM volume v
@@ -203,7 +203,7 @@ const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f
  */
 const volumeRetired: RepairableKind = {
   kind: 'volume-retired',
-  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS object,
       'no file on it, since it was retired at ' || to_char(v.retired_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
       w.files || CASE w.files WHEN 1 THEN ' file: ' ELSE ' files, such as ' END || w.path AS found
     FROM volume v CROSS JOIN LATERAL (
@@ -225,7 +225,7 @@ const UNHELD_MINUTES = 15;
 
 const STUCK_HOURS = 24;
 
-const thing = sql`f.path || ' at library ' || b.name`;
+const object = sql`f.path || ' at library ' || b.name`;
 
 const tables = sql`staging s JOIN tape_file f ON f.id = s.file_id JOIN library b ON b.id = s.library_id`;
 
@@ -240,7 +240,7 @@ const isStuck = (now: Sql) => sql`(s.state IN ('INTENDED', 'RELEASING')
 
 const stagingUnheld: RepairableKind = {
   kind: 'staging-without-recall',
-  find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
+  find: (after, limit, now) => sql`SELECT s.file_id AS key, ${object} AS object,
       'a recall that needs it' AS expected,
       'no such recall, and the file has been ' || s.state || ' since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM ${tables} WHERE s.file_id > ${after} AND ${isUnheldLong(now)} ORDER BY s.file_id LIMIT ${limit}`,
@@ -253,7 +253,7 @@ const stagingUnheld: RepairableKind = {
  */
 const stagingStuck: RepairableKind = {
   kind: 'staging-stuck',
-  find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
+  find: (after, limit, now) => sql`SELECT s.file_id AS key, ${object} AS object,
       CASE s.state WHEN 'INTENDED' THEN 'a library that accepts the request to stage it' ELSE 'a library that accepts the request to release it' END AS expected,
       'not accepted since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ', after ' || s.attempts || ' tries'
         || coalesce(': ' || (SELECT t.problem FROM stager t WHERE t.library_id = s.library_id), '') AS found

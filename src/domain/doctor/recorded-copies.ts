@@ -76,7 +76,7 @@ export const restoredUnheld: FindingKind = {
   find: (
     after,
     limit,
-  ) => sql`SELECT f.id AS key, f.path AS thing, 'a live request for a file that is RESTORED' AS expected,
+  ) => sql`SELECT f.id AS key, f.path AS object, 'a live request for a file that is RESTORED' AS expected,
       'no such request, and a copy of ' || f.size || ' bytes' AS found
     FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnrequestedForGood}
     ORDER BY f.id LIMIT ${limit}`,

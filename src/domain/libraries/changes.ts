@@ -21,7 +21,7 @@ const MOST_SETTINGS_BYTES = 64 * 1024;
  * Settings of a library. If a field is undefined, an existing library keeps its current value for the field, and a new
  * library gets the default value.
  */
-interface SetLibraryInput {
+interface UpdateLibraryInput {
   name: string;
   kind?: string | null | undefined;
   /** Settings by name. A setting that is null or an empty text is removed. */
@@ -35,7 +35,7 @@ interface SetLibraryInput {
   depthBytes?: bigint | null | undefined;
 }
 
-interface AddLibraryInput extends SetLibraryInput {
+interface AddLibraryInput extends UpdateLibraryInput {
   kind: string;
   settings: object;
 }
@@ -84,7 +84,7 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
  * Returns the action to record in the audit log if the change is refused. The action contains the names of the settings
  * without their values, because a user might have entered a secret in the wrong field.
  */
-function actionOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
+function actionOf(operation: 'addLibrary' | 'updateLibrary', input: UpdateLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
   const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
   return { operation, kind: 'LIBRARY', object: name, given } as const;
@@ -105,11 +105,11 @@ function checkName(given: string): string {
  * during the change.
  * @throws NotFoundError, InvalidInputError
  */
-export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
-  const action = actionOf('setLibrary', input);
+export async function updateLibrary(ctx: Context, input: UpdateLibraryInput): Promise<Library> {
+  const action = actionOf('updateLibrary', input);
   const after = await audited(ctx, action, async (auditEntry) => {
     const name = checkText('name', input.name);
-    return await transaction(ctx.db.pool, 'setLibrary', async (tx) => {
+    return await transaction(ctx.db.pool, 'updateLibrary', async (tx) => {
       const before = await lockOne(tx, name);
       const { id } = before;
       const { kind, settings, drives, depth } = change(ctx, before, input);
@@ -148,7 +148,7 @@ async function lockOne(tx: Transaction, name: string): Promise<Library> {
   throw new InvalidInputError('name', problem);
 }
 
-function change(ctx: Context, before: Library, input: SetLibraryInput) {
+function change(ctx: Context, before: Library, input: UpdateLibraryInput) {
   const { kind } = before;
   if ((input.kind ?? kind) !== kind) {
     const problem = `must remain ${quote(kind)}, not ${quote(input.kind ?? '')}: the volumes of the library would become unreadable; add another library, and import the files with their positions in that library`;
@@ -358,7 +358,7 @@ function checkSettings(ctx: Context, { kind, settings }: { kind: string; setting
 
 function checkDepth(
   contract: LibraryContract,
-  { depthFiles: files = null, depthBytes: bytes = null }: Pick<SetLibraryInput, 'depthFiles' | 'depthBytes'>,
+  { depthFiles: files = null, depthBytes: bytes = null }: Pick<UpdateLibraryInput, 'depthFiles' | 'depthBytes'>,
 ): { files: number | null; bytes: bigint | null } {
   for (const [field, value] of Object.entries({ depthFiles: files, depthBytes: bytes })) {
     if (value === null || contract === 'STAGING') continue;

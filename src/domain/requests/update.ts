@@ -269,17 +269,17 @@ const MAX_PRIORITY = 1000;
  * user requested them.
  * @throws InvalidInputError, NotFoundError
  */
-export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {
+export async function setRequestPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {
   const { id, priority } = input;
   return await audited(
     ctx,
-    { operation: 'setPriority', kind: 'REQUEST', object: id, given: { priority } },
+    { operation: 'setRequestPriority', kind: 'REQUEST', object: id, given: { priority } },
     async (auditEntry) => {
       if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY) {
         const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;
         throw new InvalidInputError('priority', problem);
       }
-      await transaction(ctx.db.pool, 'setPriority', async (tx) => {
+      await transaction(ctx.db.pool, 'setRequestPriority', async (tx) => {
         const found = await tx.query(sql`UPDATE request SET priority = ${priority} WHERE id = ${id} RETURNING id`);
         if (found.length === 0) throw noRequest(id);
         await tx.query(auditEntry());

@@ -18,20 +18,20 @@ import type { Examination } from './examination.js';
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readStanding(ctx, page))) {
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
-      const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate wrote'];
+      const [object, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate wrote'];
       try {
         const stats = await statCopy(copy);
         if (!stats?.isFile()) continue; // skip missing files, because another check reports them
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
         yield {
           kind: 'copy-not-ours',
-          thing,
+          object,
           expected,
           found: `a file of unknown origin (${stats.size} bytes)`,
           isRepaired,
         };
       } catch (error) {
-        yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
+        yield { kind: 'copy-unreadable', object, expected, found: messageOf(error), isRepaired: false };
       }
     }
   }

@@ -149,7 +149,7 @@ async function* reportCopies(
   const confirmed = findings.filter(isUnchanged);
   const repaired = exam.repair ? await repairCopies(ctx, confirmed) : new Set<bigint>();
   for (const { kind, copy, expected, found } of confirmed) {
-    yield { kind, thing: `${copy.mountpoint}${copy.path}`, expected, found, isRepaired: repaired.has(copy.fileId) };
+    yield { kind, object: `${copy.mountpoint}${copy.path}`, expected, found, isRepaired: repaired.has(copy.fileId) };
   }
 }
 
@@ -190,18 +190,18 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
-      const [thing, expected] = [`${copy.mountpoint}${copy.path}`, CHANGED];
+      const [object, expected] = [`${copy.mountpoint}${copy.path}`, CHANGED];
       try {
         if (!(await isInPlace(copy))) gone.push(copy);
       } catch (error) {
-        yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
+        yield { kind: 'copy-unreadable', object, expected, found: messageOf(error), isRepaired: false };
       }
     }
     const ids = gone.map(({ fileId }) => fileId);
     const repaired = new Set(exam.repair ? await settleChanged(ctx, { gone: ids }) : []);
     for (const { mountpoint, path: file, fileId } of gone) {
-      const thing = `${mountpoint}${file}`;
-      yield { kind: 'copy-missing', thing, expected: CHANGED, found: 'nothing', isRepaired: repaired.has(fileId) };
+      const object = `${mountpoint}${file}`;
+      yield { kind: 'copy-missing', object, expected: CHANGED, found: 'nothing', isRepaired: repaired.has(fileId) };
     }
   }
 }
@@ -233,7 +233,7 @@ export async function* examineLinks(ctx: Context, exam: Examination): AsyncGener
     const repaired = exam.repair && confirmed.length > 0 ? await repairLinks(ctx, confirmed) : new Set<bigint>();
     for (const { link, kind, found } of confirmed) {
       const isRepaired = repaired.has(link.fileId);
-      yield { kind, thing: link.at, expected: `a link to ${link.target}`, found, isRepaired };
+      yield { kind, object: link.at, expected: `a link to ${link.target}`, found, isRepaired };
     }
   }
 }

@@ -40,7 +40,7 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
     exam.counts.directories++;
     if (error === undefined && untrusted === undefined && logicalPath !== '/') trusted.push(logicalPath);
     const report = (kind: string, expected: string, found: string) =>
-      findings.push({ kind, thing: directory, expected, found, isRepaired: false });
+      findings.push({ kind, object: directory, expected, found, isRepaired: false });
     if (error !== undefined) report('directory-unreadable', 'a list', codeOf(error) ?? 'an error');
     if (untrusted !== undefined)
       report('directory-open', 'a directory that only trusted users can write to', untrusted);
@@ -73,7 +73,7 @@ async function* examineModes(
   dirs: readonly string[],
 ): AsyncGenerator<Finding> {
   for (const { dir, ...result } of await findWrongModes(ctx, disk, { dirs, repair }))
-    yield { kind: 'directory-mode', thing: disk.mountpoint + dir, ...result };
+    yield { kind: 'directory-mode', object: disk.mountpoint + dir, ...result };
 }
 
 async function* examinePartials(
@@ -101,7 +101,13 @@ async function* examinePartials(
     const result = { size: seen.size, isRepaired: exam.repair && (await tryRemove(ctx, location, seen)) };
     const expected = `a recall of file ${part.fileId} running on drive ${part.driveId} in epoch ${part.epoch}`;
     const found = `a partial file of ${result.size} bytes, but no such recall`;
-    yield { kind: 'partial-file', thing: disk.mountpoint + entry.path, expected, found, isRepaired: result.isRepaired };
+    yield {
+      kind: 'partial-file',
+      object: disk.mountpoint + entry.path,
+      expected,
+      found,
+      isRepaired: result.isRepaired,
+    };
   }
 }
 
@@ -124,11 +130,11 @@ async function* examineEntries(
   for (const entry of entries) {
     const record = records.get(entry.path);
     if ((record && isExpected(record, disk)) || kept.has(entry.path)) continue;
-    const thing = disk.mountpoint + entry.path;
+    const object = disk.mountpoint + entry.path;
     if (record) yield* examineOrphan(ctx, exam, { ...disk, path: entry.path }, record);
     else {
       const found = entry.kind === 'file' ? 'a file' : `a ${entry.kind}`;
-      yield { kind: 'unknown-file', thing, expected: 'a path in the catalogue', found, isRepaired: false };
+      yield { kind: 'unknown-file', object, expected: 'a path in the catalogue', found, isRepaired: false };
     }
   }
 }
@@ -158,7 +164,7 @@ async function* examineOrphan(
   const elsewhere = current.stage === 'RESTORED' ? ' on another disk' : '';
   const expected = `no copy at this path; the file (${current.size} bytes) is ${current.stage}${elsewhere}`;
   const found = stats.isFile() ? `${stats.size} bytes` : 'not a regular file';
-  yield { kind: 'orphan-copy', thing: location.mountpoint + location.path, expected, found, isRepaired };
+  yield { kind: 'orphan-copy', object: location.mountpoint + location.path, expected, found, isRepaired };
 }
 
 async function isStaleFile(stale: readonly StaleFile[], seen: BigIntStats): Promise<boolean> {

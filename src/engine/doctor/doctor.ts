@@ -70,7 +70,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
   const ownership = ownershipOf(ctx);
   const fence = await ownership.check();
   if (fence !== undefined && !ownership.isWatching)
-    yield { kind: 'fenced', thing: 'this Tapegate', expected: 'no other Tapegate', found: fence, isRepaired: false };
+    yield { kind: 'fenced', object: 'this Tapegate', expected: 'no other Tapegate', found: fence, isRepaired: false };
   for (const disk of disks) {
     const absence = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
     if (absence instanceof Error) yield buildUnavailable(exam, disk, absence);
@@ -99,13 +99,13 @@ async function* examineMount(ctx: Context, { mountpoint }: DiskRow): AsyncGenera
   const untrusted = await findUntrustedMount(mountpoint, { group }).catch(() => undefined);
   if (!untrusted) return;
   const [expected, found] = ['a path that only trusted users can write to', describeUntrusted(untrusted)];
-  yield { kind: 'disk-open', thing: mountpoint, expected, found, isRepaired: false };
+  yield { kind: 'disk-open', object: mountpoint, expected, found, isRepaired: false };
 }
 
 function buildUnavailable(exam: Examination, disk: DiskRow, error: Error): Finding {
   exam.unavailable.add(disk.id);
   const found = messageOf(error);
-  return { kind: 'disk-unavailable', thing: disk.mountpoint, expected: 'the disk', found, isRepaired: false };
+  return { kind: 'disk-unavailable', object: disk.mountpoint, expected: 'the disk', found, isRepaired: false };
 }
 
 /** Recovers the drives of dead engines, and requeues recalls that are marked RUNNING but have no drive. */

@@ -11,7 +11,7 @@ export function EstimateSummary({ estimate }: { estimate: EstimateFragment }) {
     <dl class="pairs">
       <dt>Requested</dt>
       <dd>
-        {count(estimate.files, 'file')}, {formatBytes(estimate.bytes)}
+        {count(estimate.fileCount, 'file')}, {formatBytes(estimate.bytes)}
         {estimate.filesUnknown > 0 && `, and ${count(estimate.filesUnknown, 'path')} not in the catalogue`}
       </dd>
       <dt>Already on disk</dt>
@@ -30,7 +30,7 @@ export function EstimateSummary({ estimate }: { estimate: EstimateFragment }) {
       <dt>From tape</dt>
       <dd>
         {count(estimate.filesToRecall, 'file')}, {formatBytes(estimate.bytesToRecall)} on{' '}
-        {count(estimate.volumes, 'volume')}
+        {count(estimate.volumeCount, 'volume')}
         {estimate.volumesSuspended > 0 && <strong>, {estimate.volumesSuspended} of them out of service</strong>}
         {estimate.filesWithoutPlace > 0 && (
           <strong>, {count(estimate.filesWithoutPlace, 'file')} without a known volume</strong>
@@ -39,7 +39,7 @@ export function EstimateSummary({ estimate }: { estimate: EstimateFragment }) {
       <dt>Quota after</dt>
       <dd>
         {formatBytes(estimate.quotaUsedAfter)} of {formatBytes(estimate.quotaSize)}
-        {!estimate.isEnough && <strong>: exceeds the quota</strong>}
+        {!estimate.fitsQuota && <strong>: exceeds the quota</strong>}
       </dd>
       <dt>Expected end of the request</dt>
       <dd>

@@ -16,7 +16,7 @@ export function RequestFacts({ request }: { request: ShownRequest }) {
         <bdi>{request.quota.user}</bdi>
       </Fact>
       <Fact name="Requested at">
-        <Moment at={request.requestDate} isFull side="past" />
+        <Moment at={request.createdAt} isFull side="past" />
       </Fact>
       <Fact name={hasEnded ? 'Ended' : 'Expires'}>
         <Moment at={request.retention} isFull side={hasEnded ? 'past' : undefined} />
@@ -67,7 +67,7 @@ export function describeEmpty(request: ShownRequest): string {
   if (filesUnknown > 0 && filesUnknown === countExcluded(request)) {
     return `The request contains no files: its paths are not in the catalogue ${describeMatching('')}`;
   }
-  if (pattern === '' || countExcluded(request) > 0 || request.hasMoreExcluded) return 'The request contains no files';
+  if (pattern === null || countExcluded(request) > 0 || request.hasMoreExcluded) return 'The request contains no files';
   return `No match: ${describeNoMatch(pattern)}${isOver(state) ? '' : '. Matching files that are added to the catalogue later are also requested'}`;
 }
 
@@ -78,14 +78,14 @@ export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) 
     <section aria-labelledby="waiting">
       <h2 id="waiting">Waiting</h2>
       <p>
-        {count(waiting.files, 'file')}, {formatBytes(waiting.bytes)}
+        {count(waiting.fileCount, 'file')}, {formatBytes(waiting.bytes)}
         {queuePosition !== null && `, at position ${queuePosition} in the queue`}.{' '}
         {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'It is not known yet when the request will end.')}
       </p>
       <ul>
         {parts.edges.map(({ node }) => (
-          <li key={`${node.reason} ${node.volume}`}>
-            {count(node.files, 'file')}, {formatBytes(node.bytes)}: <bdi>{node.explanation}</bdi>
+          <li key={`${node.reason} ${node.volumeName}`}>
+            {count(node.fileCount, 'file')}, {formatBytes(node.bytes)}: <bdi>{node.explanation}</bdi>
           </li>
         ))}
       </ul>

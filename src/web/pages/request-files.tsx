@@ -73,12 +73,12 @@ const columns = columnsOf(false);
 const columnsAfterEnd = columnsOf(true);
 
 function FileState({ requestFile, hasEnded }: { requestFile: RequestFile; hasEnded: boolean }) {
-  const { file, state, lastErrorClass, lastError, nextTry } = requestFile;
+  const { file, state, lastErrorClass, lastError, nextTryAt: nextTry } = requestFile;
   const why = [lastErrorClass, lastError].filter(Boolean).join(': ');
   return (
     <>
       <span class={`state ${state.toLowerCase()}`}>{(hasEnded ? namesAfterEnd : names)[state]}</span>
-      {file.bytesPath && !hasEnded && <Download bytesPath={file.bytesPath} path={file.path} />}
+      {file.downloadPath && !hasEnded && <Download bytesPath={file.downloadPath} path={file.path} />}
       {why && <p class="why">{why}</p>}
       {nextTry && (
         <p class="why">

@@ -55,10 +55,10 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
           <button
             type="button"
             class="main"
-            disabled={action.isRunning || !inputOf(options) || !estimate.isEnough}
+            disabled={action.isRunning || !inputOf(options) || !estimate.fitsQuota}
             onClick={ask}
           >
-            Restore {count(estimate.files, 'file')}
+            Restore {count(estimate.fileCount, 'file')}
           </button>
         )}
       </div>

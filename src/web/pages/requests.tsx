@@ -23,16 +23,11 @@ export function RequestsPage() {
   const quota = search.get('quota') ?? undefined;
   const hasEnded = search.has('ended');
   const paging = usePaging();
-  const variables = { last: PAGE, before: paging.after, quota, states: hasEnded ? ALL : undefined };
+  const variables = { first: PAGE, after: paging.after, quota, states: hasEnded ? ALL : undefined };
   const { data, error, isFetching, requestedAt, again } = useViewQuery(LatestRequestsDocument, variables);
   useRequestChanges(again);
   const requests = data?.list;
-  // the gateway lists the oldest requests first, but the dashboard shows the newest first
-  const lines = requests?.edges.map(({ node }) => node).reverse() ?? [];
-  const older = requests?.pageInfo && {
-    hasNextPage: requests.pageInfo.hasPreviousPage,
-    endCursor: requests.pageInfo.startCursor,
-  };
+  const lines = requests?.edges.map(({ node }) => node) ?? [];
   const steps = useProgress(lines, requestedAt);
   const choose = (chosen: { quota: string | undefined; hasEnded: boolean }) => {
     paging.restart();
@@ -60,7 +55,7 @@ export function RequestsPage() {
           No requests. <a href="#/files">Search for files</a> to request them.
         </p>
       )}
-      <Pages paging={paging} info={older} names={['Newer', 'Older']} />
+      <Pages paging={paging} info={requests?.pageInfo} names={['Newer', 'Older']} />
     </>
   );
 }
@@ -77,7 +72,7 @@ function RequestCard({ line }: { line: RequestLineFragment }) {
       </div>
       <RequestSummary request={line} name={`Request ${requestId}`}>
         {' '}
-        · <bdi>{line.quota.user}</bdi> · requested <Moment at={line.requestDate} side="past" /> ·{' '}
+        · <bdi>{line.quota.user}</bdi> · requested <Moment at={line.createdAt} side="past" /> ·{' '}
         {isOver(state) ? (
           <>
             ended <Moment at={line.retention} side="past" />

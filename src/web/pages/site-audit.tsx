@@ -29,7 +29,10 @@ const columns: Column<Row>[] = [
       </>
     ),
   },
-  { title: 'Result', cell: ({ result, count }) => (count > 1 ? `${result}, ${count} times` : result) },
+  {
+    title: 'Result',
+    cell: ({ result, errorCode, count }) => `${errorCode ?? result}${count > 1 ? `, ${count} times` : ''}`,
+  },
 ];
 
 const filters = { caller: 'Caller', operation: 'Operation', object: 'Object' } as const;

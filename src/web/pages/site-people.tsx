@@ -56,7 +56,7 @@ const suspensionColumns: Column<NonNullable<SuspensionsQuery['list']>['edges'][n
   { title: 'Since', cell: ({ since }) => <Moment at={since} isFull side="past" /> },
   {
     title: 'Next try',
-    cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'after an operator resumes it'),
+    cell: ({ nextTryAt }) => (nextTryAt ? <Moment at={nextTryAt} side="ahead" /> : 'after an operator resumes it'),
   },
   {
     title: 'Service',
@@ -78,7 +78,7 @@ const failureColumns: Column<NonNullable<VerificationsQuery['list']>['edges'][nu
   { title: 'Error', cell: ({ error }) => <bdi>{error}</bdi> },
   { title: 'Tries', isNumber: true, cell: ({ attempts }) => attempts },
   { title: 'Last', cell: ({ at }) => <Moment at={at} side="past" /> },
-  { title: 'Next', cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'on request') },
+  { title: 'Next', cell: ({ nextTryAt }) => (nextTryAt ? <Moment at={nextTryAt} side="ahead" /> : 'on request') },
 ];
 
 export const FailuresPage = createSitePage({

@@ -59,16 +59,20 @@ function withService(plan: Plan, drives: DrivesAndQueueQuery['drives']): Drive[]
 
 const driveColumns: Column<Drive>[] = [
   { title: 'Drive', cell: ({ name }) => name },
-  { title: 'Library', cell: ({ library }) => library },
+  { title: 'Library', cell: ({ libraryName }) => libraryName },
   { title: 'Status', cell: (drive) => describeStatus(drive) },
   { title: 'Active files', isNumber: true, cell: ({ filesRunning }) => filesRunning },
   { title: 'Active bytes', isNumber: true, cell: ({ bytesRunning }) => formatBytes(bytesRunning) },
-  { title: 'Rate', isNumber: true, cell: ({ rate }) => (rate ? `${formatBytes(Math.round(rate))}/s` : '') },
+  {
+    title: 'Rate',
+    isNumber: true,
+    cell: ({ bytesPerSecond: rate }) => (rate ? `${formatBytes(Math.round(rate))}/s` : ''),
+  },
   { title: 'Engine', cell: ({ host, isClaimed }) => host ?? (isClaimed ? 'unknown' : 'none') },
   { title: 'Service', cell: ({ name, suspension }) => <Service kind="DRIVE" name={name} suspension={suspension} /> },
 ];
 
-function describeStatus({ isOpen, isClaimed, hasLibraryFailed, volume }: Drive): string {
+function describeStatus({ isOpen, isClaimed, hasLibraryFailed, volumeName: volume }: Drive): string {
   if (volume !== null) return `Reading ${volume}${isOpen ? '' : ', out of service'}`;
   if (!isOpen) return 'Out of service';
   if (hasLibraryFailed) return 'Library failed';
@@ -78,28 +82,31 @@ function describeStatus({ isOpen, isClaimed, hasLibraryFailed, volume }: Drive):
 /** Shows the planned time of each volume as a bar. All bars have the same time scale. */
 function Timeline({ at, volumes }: { at: string; volumes: readonly Planned[] }) {
   const begin = Date.parse(at);
-  const end = Math.max(begin + 1000, ...volumes.map((volume) => (volume.end ? Date.parse(volume.end) : begin)));
+  const end = Math.max(begin + 1000, ...volumes.map((volume) => (volume.endsAt ? Date.parse(volume.endsAt) : begin)));
   const percent = (time: string) => Math.max(0, (100 * (Date.parse(time) - begin)) / (end - begin));
   const columns: Column<Planned>[] = [
-    { title: 'Volume', cell: ({ volume }) => volume },
+    { title: 'Volume', cell: ({ volumeName }) => volumeName },
     {
       title: 'Planned',
-      cell: ({ start, end: done }) =>
-        start && done ? (
+      cell: ({ startsAt, endsAt }) =>
+        startsAt && endsAt ? (
           <>
             <svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
-              <rect x={percent(start)} width={Math.max(1, percent(done) - percent(start))} height="8" />
+              <rect x={percent(startsAt)} width={Math.max(1, percent(endsAt) - percent(startsAt))} height="8" />
             </svg>
-            Starts <Moment at={start} side="ahead" />, ends <Moment at={done} side="ahead" />
+            Starts <Moment at={startsAt} side="ahead" />, ends <Moment at={endsAt} side="ahead" />
           </>
         ) : (
           'no drive available'
         ),
     },
-    { title: 'Drive', cell: ({ drive, isMounted }) => (drive ? `${drive}${isMounted ? ', mounted' : ''}` : 'none') },
-    { title: 'Files', isNumber: true, cell: ({ files }) => files },
+    {
+      title: 'Drive',
+      cell: ({ driveName, isMounted }) => (driveName ? `${driveName}${isMounted ? ', mounted' : ''}` : 'none'),
+    },
+    { title: 'Files', isNumber: true, cell: ({ fileCount }) => fileCount },
     { title: 'Bytes', isNumber: true, cell: ({ bytes }) => formatBytes(bytes) },
     { title: 'Why', cell: ({ problem, reason }) => problem ?? reason ?? '' },
   ];
-  return <Table label="Queue by volume" columns={columns} rows={volumes} keyOf={({ volume }) => volume} />;
+  return <Table label="Queue by volume" columns={columns} rows={volumes} keyOf={({ volumeName }) => volumeName} />;
 }

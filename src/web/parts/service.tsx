@@ -16,14 +16,16 @@ import { Refused } from './problem';
 interface ServiceProps {
   kind: SuspensionKind;
   name: string;
-  suspension: { mode: SuspensionMode; reason: string } | null | undefined;
+  suspension: { mode: SuspensionMode; reason: string | null } | null | undefined;
 }
 
 const modes: Record<SuspensionMode, string> = { IMMEDIATE: 'Suspended', DRAINING: 'Draining' };
 
 export function Service({ kind, name, suspension }: ServiceProps) {
   const { isOperator, isReadOnly } = useCaller();
-  const state = suspension ? `${modes[suspension.mode]}${suspension.reason && `: ${suspension.reason}`}` : 'In service';
+  const state = suspension
+    ? `${modes[suspension.mode]}${suspension.reason ? `: ${suspension.reason}` : ''}`
+    : 'In service';
   return (
     <>
       <span class={`state ${suspension ? 'failed' : 'completed'}`}>

@@ -7,7 +7,7 @@ const EstimateQuery = graphql(`
   query Estimate($input: CreateRequestInput!) {
     estimateRequest(input: $input) {
       estimate {
-        files
+        fileCount
         bytes
       }
       errors {
@@ -44,7 +44,7 @@ const client = new GraphQLClient(url, { headers });
 const input = { quota: 'alice', pattern: '/demo/ocean/2023/sst_202308', label: 'August' };
 
 const { estimateRequest } = await client.request(EstimateQuery, { input });
-console.log(`estimate: ${estimateRequest?.estimate?.files} files, ${estimateRequest?.estimate?.bytes} bytes`);
+console.log(`estimate: ${estimateRequest?.estimate?.fileCount} files, ${estimateRequest?.estimate?.bytes} bytes`);
 
 // with an idempotency key, the script may send the mutation again if no response arrives
 const { createRequest } = await client.request(RestoreMutation, {

@@ -40,16 +40,6 @@ async function createRequest(input: { quota: string; pattern: string }): Promise
   throw new Error('no result');
 }
 
-/** Yields the values of a subscription's only field. The client sends `variables.after` again when it reconnects. */
-async function* subscribe<Value extends { eventId: string }>(query: string, variables: Record<string, unknown>) {
-  for await (const result of client.iterate<Record<string, Value>>({ query, variables })) {
-    for (const value of Object.values(dataOf(result))) {
-      variables.after = value.eventId;
-      yield value;
-    }
-  }
-}
-
 const PROGRESS = `subscription ($id: Int!, $after: BigInt) {
   requestProgress(requestId: $id, after: $after) { state filesOnDisk filesTotal eventId }
 }`;
@@ -60,23 +50,45 @@ const CHANGES = `subscription ($id: Int!, $after: BigInt) {
 type Progress = { state: string; filesOnDisk: number; filesTotal: number; eventId: string };
 type Change = { path: string; from: string | null; to: string; eventId: string };
 
+/** When the client reconnects, it sends the variables again, with the last `after`. */
 async function showProgress(id: number): Promise<void> {
-  for await (const { state, filesOnDisk, filesTotal } of subscribe<Progress>(PROGRESS, { id }))
+  const variables: Record<string, unknown> = { id };
+  for await (const result of client.iterate<{ requestProgress: Progress }>({ query: PROGRESS, variables })) {
+    const { state, filesOnDisk, filesTotal, eventId } = dataOf(result).requestProgress;
+    variables.after = eventId;
     console.log(`${state}: ${filesOnDisk} of ${filesTotal} files on disk`);
-}
-
-/** Ends when all files are on disk, because this subscription never completes. */
-async function showChanges(id: number): Promise<void> {
-  const waiting = new Set<string>();
-  for await (const { path, from, to } of subscribe<Change>(CHANGES, { id })) {
-    console.log(`${path}: ${from ?? 'now'} ${to}`);
-    waiting.add(path);
-    if (to === 'RESTORED' || to === 'ONDISK') waiting.delete(path);
-    if (waiting.size === 0) return;
   }
 }
 
+/** Returns a function that ends the subscription, which never completes by itself. */
+function showChanges(id: number): () => void {
+  const variables: Record<string, unknown> = { id };
+  let hasEnded = false;
+  const dispose = client.subscribe<{ stageChanges: Change }>(
+    { query: CHANGES, variables },
+    {
+      next: (result) => {
+        const { path, from, to, eventId } = dataOf(result).stageChanges;
+        variables.after = eventId;
+        console.log(`${path}: ${from ?? 'now'} ${to}`);
+      },
+      error: (error) => {
+        if (!hasEnded) throw error; // the client reports an error if it closes the stream before the subscription
+      },
+      complete: () => {},
+    },
+  );
+  return () => {
+    hasEnded = true;
+    dispose();
+  };
+}
+
 const id = await createRequest({ quota: 'alice', pattern });
-await Promise.all([showProgress(id), showChanges(id)]);
+const finished = showProgress(id);
+const endChanges = showChanges(id);
+await finished;
+await sleep(1000); // the last changes may arrive after the last progress
+endChanges();
 client.dispose();
 console.log('finished');

@@ -83,7 +83,7 @@ const cache = cacheExchange({
         cache.updateQuery({ query: RequestListQuery }, (data) => {
           if (!data?.requests) return data;
           const edge = { __typename: 'RequestEdge' as const, node: { __typename: 'Request' as const, ...request } };
-          return { ...data, requests: { ...data.requests, edges: [...data.requests.edges, edge] } };
+          return { ...data, requests: { ...data.requests, edges: [edge, ...data.requests.edges] } };
         });
       },
     },
@@ -104,9 +104,11 @@ const finished = new Promise<void>((resolve) => {
 });
 
 const list = client.query(RequestListQuery, {}).subscribe(({ data }) => {
-  const last = data?.requests?.edges.at(-1)?.node;
-  console.log(`${data?.requests?.edges.length} requests, last: ${last?.label} ${last?.state} ${last?.filesOnDisk}`);
-  if (last?.label === 'urql' && last.state === 'COMPLETED') isFinished();
+  const newest = data?.requests?.edges[0]?.node;
+  console.log(
+    `${data?.requests?.edges.length} requests, newest: ${newest?.label} ${newest?.state} ${newest?.filesOnDisk}`,
+  );
+  if (newest?.label === 'urql' && newest.state === 'COMPLETED') isFinished();
 });
 
 await client.query(RequestListQuery, {});

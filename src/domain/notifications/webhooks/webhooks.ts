@@ -150,7 +150,7 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
   );
 }
 
-interface SetWebhookInput extends Settings {
+interface UpdateWebhookInput extends Settings {
   id: number;
   /**
    * Whether the webhook's messages are queued and sent. Setting the field to true also retries pending messages, and
@@ -160,12 +160,12 @@ interface SetWebhookInput extends Settings {
 }
 
 /** Changes the webhook fields that `input` contains. @throws InvalidInputError, NotFoundError, ForbiddenError */
-export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<ShownWebhook> {
+export async function updateWebhook(ctx: Context, input: UpdateWebhookInput): Promise<ShownWebhook> {
   const { id, ...settings } = input;
   const given = { ...settings, ...(settings.url ? { url: HIDDEN } : {}) };
-  await audited(ctx, { operation: 'setWebhook', kind: 'WEBHOOK', object: id, given }, async (auditEntry) => {
+  await audited(ctx, { operation: 'updateWebhook', kind: 'WEBHOOK', object: id, given }, async (auditEntry) => {
     const { url, events, note: words } = checkWebhook(ctx, settings);
-    await transaction(ctx.db.pool, 'setWebhook', async (tx) => {
+    await transaction(ctx.db.pool, 'updateWebhook', async (tx) => {
       await lockWebhook(ctx, tx, id);
       await tx.query(
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),

@@ -1,5 +1,5 @@
 /** The Relay environment of an application: the store, queries and mutations over HTTP, and subscriptions over graphql-sse. */
-import { createClient } from 'graphql-sse';
+import { createClient, type ExecutionResult } from 'graphql-sse';
 import { Environment, type GraphQLResponse, Network, Observable, RecordSource, Store } from 'relay-runtime';
 
 const { TAPEGATE_URL = 'http://127.0.0.1:8080', TAPEGATE_TOKEN } = process.env;
@@ -18,11 +18,14 @@ export const environment = new Environment({
       return (await response.json()) as GraphQLResponse;
     },
     ({ text }, variables) =>
-      Observable.create((sink) =>
-        streams.subscribe(
-          { query: text ?? '', variables },
-          { next: (result) => sink.next(result as GraphQLResponse), error: sink.error, complete: sink.complete },
-        ),
-      ),
+      Observable.create((sink) => {
+        // if the stream breaks, the client sends these variables again, and the gateway continues after the last event
+        const sent: Record<string, unknown> = { ...variables };
+        const next = (result: ExecutionResult<Record<string, { eventId?: string }>, unknown>) => {
+          for (const { eventId } of Object.values(result.data ?? {})) if (eventId) sent.after = eventId;
+          sink.next(result as GraphQLResponse);
+        };
+        return streams.subscribe({ query: text ?? '', variables: sent }, { ...sink, next });
+      }),
   ),
 });

@@ -18,7 +18,8 @@ import { environment } from './environment';
 
 const ListQuery = graphql`
   query requestsListQuery($first: Int!, $after: String) {
-    requests(quota: "alice", first: $first, after: $after) @connection(key: "List_requests", filters: ["quota"]) {
+    requests(quota: "alice", orderBy: { field: CREATED_AT, direction: ASC }, first: $first, after: $after)
+      @connection(key: "List_requests", filters: ["quota"]) {
       __id
       edges { node { id label state filesOnDisk } }
       pageInfo { hasNextPage endCursor }
@@ -76,8 +77,9 @@ function createRequest(input: { quota: string; pattern: string; label: string })
 }
 
 const ProgressSubscription = graphql`
-  subscription requestsProgressSubscription($requestId: Int!) {
-    requestProgress(requestId: $requestId) {
+  subscription requestsProgressSubscription($requestId: Int!, $after: BigInt) {
+    requestProgress(requestId: $requestId, after: $after) {
+      eventId
       request { id state filesOnDisk }
     }
   }
