@@ -42,7 +42,7 @@ interface AuditOptions extends OutputOptions {
 
 const columns = [
   ...(['at', 'caller', 'authentication', 'tokenId', 'address', 'operation'] as const),
-  ...(['objectKind', 'object', 'input', 'result', 'count'] as const),
+  ...(['objectKind', 'object', 'input', 'result', 'errorCode', 'count'] as const),
 ];
 
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
