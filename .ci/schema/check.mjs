@@ -1,6 +1,6 @@
 // Checks the committed GraphQL schema: the Relay, naming and description rules of graphql-eslint, and with
 // graphql-inspector, that no change since the last release breaks clients.
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import graphqlPlugin from '@graphql-eslint/eslint-plugin';
 import { CriticalityLevel, diff } from '@graphql-inspector/core';
@@ -49,10 +49,7 @@ const results = await eslint.lintFiles([current]);
 const findings = results.flatMap(({ messages }) => messages.map(({ line, message }) => `${line}: ${message}`));
 for (const finding of findings) console.error(`graphql/schema.graphql:${finding}`);
 
-// before the first release, the schema is compared with itself
-const schemas = [existsSync(released) ? released : current, current].map((file) =>
-  buildSchema(readFileSync(file, 'utf8')),
-);
+const schemas = [released, current].map((file) => buildSchema(readFileSync(file, 'utf8')));
 const changes = await diff(schemas[0], schemas[1]);
 const breaking = changes.filter(({ criticality }) => criticality.level === CriticalityLevel.Breaking);
 for (const { message } of breaking) console.error(`breaks clients of the last release: ${message}`);

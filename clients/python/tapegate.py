@@ -294,7 +294,7 @@ class Tapegate:
         return self._pages("page", document, quota=quota, states=states, match=match)
 
     def update(self, request_id: int, **changes: Any) -> dict[str, Any]:
-        """Changes a request. changes: the options of `create_request`, and quota. None removes a limit or an email address."""
+        """Changes a request. changes: the options of `create_request`, and expectedQuota, the user that the quota must belong to. None removes a limit or an email address."""
         return self._change_request("updateRequest", {"requestId": request_id, **changes})
 
     def extend(self, request_id: int, until: Union[str, datetime.date]) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class Tapegate:
 
     def retry(self, request_id: int, quota: Optional[str] = None) -> dict[str, Any]:
         """Retries the failed files of a request. Raises WrongQuota if the request does not belong to the given quota."""
-        return self._change_request("retryRequest", _given({"requestId": request_id, "quota": quota}))
+        return self._change_request("retryRequest", _given({"requestId": request_id, "expectedQuota": quota}))
 
     def release(self, request_id: int, match: Optional[str] = None, paths: Optional[Paths] = None, all: bool = False) -> dict[str, Any]:
         """Releases files before the request ends: files whose path contains `match`, the given paths, or all files. Raises ValueError without a choice."""
@@ -476,7 +476,7 @@ class Tapegate:
     def files(self, match: Optional[str] = None, stages: Optional[Iterable[str]] = None, withdrawn: bool = False) -> Iterator[dict[str, Any]]:
         """Yields the files in the catalogue whose path contains `match`, ordered by path."""
         document = """query ($match: String, $stages: [Stage!], $withdrawn: Boolean, $after: String) {
-          page: tapeFiles(match: $match, stages: $stages, withdrawn: $withdrawn, first: 500, after: $after, count: ESTIMATED) {
+          page: tapeFiles(match: $match, stages: $stages, onlyWithdrawn: $withdrawn, first: 500, after: $after, count: ESTIMATED) {
             pageInfo { hasNextPage endCursor }
             edges { node { path size stage restoredPath isAtPrimaryPath checksum adler32 withdrawnReason } } } }"""
         return self._pages("page", document, match=match, stages=stages, withdrawn=withdrawn)
@@ -1368,7 +1368,7 @@ def _ls(tapes, given):
         _print(given, file, "%s  %9s  %s%s%s" % (letter, _size(file["size"]), file["path"], place, why))
     if next(found, None) is not None:
         total = tapes._ask("tapeFiles", """query ($match: String, $stages: [Stage!], $withdrawn: Boolean) {
-          tapeFiles(match: $match, stages: $stages, withdrawn: $withdrawn) { totalCount } }""",
+          tapeFiles(match: $match, stages: $stages, onlyWithdrawn: $withdrawn) { totalCount } }""",
                            match=given.match, stages=given.stages, withdrawn=given.withdrawn)["totalCount"]
         note = "%d of %s; --limit shows more" % (count, _plural(total, "file"))
         (_print_error if given.json or given.print_paths else print)(note)

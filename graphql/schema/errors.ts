@@ -169,6 +169,20 @@ export async function orNull<T>(found: Promise<T>): Promise<T | null> {
 }
 
 /**
+ * Replaces the name of a field in an error of an operation with the name of the input field.
+ * @param names names of input fields, by the names that the operation uses
+ */
+export async function withFieldNames<Result>(
+  operation: Promise<Result>,
+  names: Readonly<Record<string, string>>,
+): Promise<Result> {
+  return await operation.catch((error: unknown) => {
+    const name = error instanceof InvalidInputError ? names[error.field] : undefined;
+    throw name !== undefined && error instanceof InvalidInputError ? new InvalidInputError(name, error.problem) : error;
+  });
+}
+
+/**
  * Reads an object after a mutation has changed it. If the read fails temporarily, throws an UnconfirmedError. This
  * error tells the client not to repeat the mutation.
  */

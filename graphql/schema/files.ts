@@ -331,6 +331,8 @@ export const TapeFileConnection = builder.connectionObject(
       totalCount: t.int({
         // a count can read all files, for example if path rules hide some of them from the caller
         complexity: 50,
+        nullable: true,
+        description: 'The total number of files, on all pages.',
         resolve: async (page) => (await (page as object as FilesPage).counted()).count,
       }),
       isCountEstimated: t.boolean({
@@ -373,7 +375,7 @@ builder.queryFields((t) => ({
         volume: t.arg.string({ description: 'Returns only files whose first copy is on the volume with this name.' }),
         minSize: t.arg(bigInt('Returns only files of at least this size in bytes.')),
         maxSize: t.arg(bigInt('Returns only files of at most this size in bytes.')),
-        withdrawn: t.arg.boolean({
+        onlyWithdrawn: t.arg.boolean({
           description: 'Whether to return only withdrawn files. By default, the list excludes withdrawn files.',
         }),
         count: t.arg({
@@ -382,7 +384,8 @@ builder.queryFields((t) => ({
           description: 'How to compute `totalCount`. An exact count of millions of files takes seconds.',
         }),
       },
-      resolve: async (_root, args, ctx, info) => {
+      resolve: async (_root, { onlyWithdrawn: withdrawn, ...given }, ctx, info) => {
+        const args = { ...given, withdrawn };
         const page = await resolveFiles(ctx, info, args);
         return { ...page, ...countOf(ctx, args, page.edges.length) };
       },

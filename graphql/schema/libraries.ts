@@ -23,7 +23,7 @@ import {
   pageComplexity,
   timeOrNull,
 } from './builder.js';
-import { readBack } from './errors.js';
+import { readBack, withFieldNames } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
 
@@ -163,7 +163,7 @@ const UpdateLibraryInput = builder.inputType('UpdateLibraryInput', {
   description: 'Input of `updateLibrary`. Omitted fields stay unchanged.',
   fields: (t) => ({
     name: t.string({ required: true, description: "The library's name. It cannot be changed." }),
-    type: t.field({
+    expectedType: t.field({
       type: LibraryTypeType,
       description:
         'The current library type. The type cannot be changed, because a library of another type could not read the volumes.',
@@ -232,7 +232,10 @@ defineMutation('addLibrary', {
   resolve: async (input, ctx) => {
     const { type: kind, driveCount: drives, settings: given, ...rest } = input;
     const settings = readSettingInputs(given);
-    const { id } = await withFieldNames(addLibrary(ctx, { ...rest, kind, drives, settings }));
+    const { id } = await withFieldNames(addLibrary(ctx, { ...rest, kind, drives, settings }), {
+      kind: 'type',
+      drives: 'driveCount',
+    });
     return await readBack(listLibraries(ctx).one(id, {}));
   },
   input: AddLibraryInput,
@@ -246,9 +249,12 @@ defineMutation('updateLibrary', {
     'Changes the settings of a library. Engines apply the changes without a restart, and may interrupt and repeat active reads.',
   errors: [InvalidInputError, NotFoundError, ForbiddenError],
   resolve: async (input, ctx) => {
-    const { type: kind, driveCount: drives, settings: given, ...rest } = input;
+    const { expectedType: kind, driveCount: drives, settings: given, ...rest } = input;
     const settings = readSettingInputs(given);
-    const { id } = await withFieldNames(updateLibrary(ctx, { ...rest, kind, drives, settings }));
+    const { id } = await withFieldNames(updateLibrary(ctx, { ...rest, kind, drives, settings }), {
+      kind: 'expectedType',
+      drives: 'driveCount',
+    });
     return await readBack(listLibraries(ctx).one(id, {}));
   },
   input: UpdateLibraryInput,
@@ -282,17 +288,6 @@ defineMutation('removeLibrary', {
     }),
   }),
 });
-
-/** Names of the input fields that have another name in the operations. */
-const fieldNames: Readonly<Record<string, string>> = { kind: 'type', drives: 'driveCount' };
-
-/** Replaces the name of a field in an error of an operation with the name of the input field. */
-async function withFieldNames<Result>(operation: Promise<Result>): Promise<Result> {
-  return await operation.catch((error: unknown) => {
-    const name = error instanceof InvalidInputError ? fieldNames[error.field] : undefined;
-    throw name !== undefined && error instanceof InvalidInputError ? new InvalidInputError(name, error.problem) : error;
-  });
-}
 
 /**
  * Parses the settings of a library. A value that begins with `[` or `{` is JSON. Error messages omit the values, which

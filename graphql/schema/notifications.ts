@@ -44,8 +44,8 @@ const EventType = builder.enumType('WebhookEvent', {
   values: describeValues<WebhookEvent>({
     REQUEST_STARTED: `\`${eventTypes.REQUEST_STARTED}\`: the first recall of a request began.`,
     REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request is on disk.`,
-    REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. If files are added to the request later, Tapegate sends the event again when these files are on disk.`,
-    REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: a request finished, but some of its files failed.`,
+    REQUEST_COMPLETED: `\`${eventTypes.REQUEST_COMPLETED}\`: all files of a request are on disk. If files are added to the request later, Tapegate sends the event again when these files are on disk.`,
+    REQUEST_PARTIAL: `\`${eventTypes.REQUEST_PARTIAL}\`: a request finished, but some of its files failed.`,
     REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request will expire soon. Tapegate sends this event once for each expiry time of the request.`,
     REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request expired or was cancelled.`,
     QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota is used. Tapegate sends the event again if usage falls below 80 % and later reaches 90 % again.`,
@@ -73,7 +73,7 @@ const WebhookType = builder.node(builder.objectRef<ShownWebhook>('Webhook'), {
     events: t.expose('events', { type: [EventType], description: 'The events that the webhook receives.' }),
     note: t.string({ ...nullable('A note for users.'), resolve: ({ note }) => textOrNull(note) }),
     createdAt: t.expose('madeAt', time('When the webhook was created.')),
-    createdBy: t.exposeString('madeBy', {
+    authorizedBy: t.exposeString('madeBy', {
       description: 'The name of the last caller to create or enable the webhook, or to change its URL.',
     }),
     isEnabled: t.boolean({
@@ -107,8 +107,8 @@ const MessageTypeType = builder.enumType('WebhookMessageType', {
   values: nameValues<WebhookMessageType>({
     'request.started': 'The first recall of a request began.',
     'request.first_file': 'The first file of a request is on disk.',
-    'request.finished': 'All files of a request are on disk.',
-    'request.failed': 'A request finished, but some of its files failed.',
+    'request.completed': 'All files of a request are on disk.',
+    'request.partial': 'A request finished, but some of its files failed.',
     'request.expiring': 'A request will expire soon.',
     'request.ended': 'A request expired or was cancelled.',
     'quota.nearly_full': '90 % of a quota is used.',

@@ -128,7 +128,7 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
     memberOf: t.exposeStringList('memberOf', {
       description: 'The users in whose quotas the removed user was a member until the removal.',
     }),
-    ruledDirectories: t.exposeStringList('ruledDirectories', {
+    rulePrefixes: t.exposeStringList('ruledDirectories', {
       description:
         'The prefixes of path rules that still name the user. The rules will apply to any later user with that name.',
     }),

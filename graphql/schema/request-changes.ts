@@ -13,7 +13,7 @@ import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
 import { getRequest } from '../../src/domain/requests/rows.js';
 import { retryRequest, setRequestPriority, updateRequest } from '../../src/domain/requests/update.js';
 import { bigInt, builder, time } from './builder.js';
-import { readBack } from './errors.js';
+import { readBack, withFieldNames } from './errors.js';
 import { defineMutation, resultOf } from './payloads.js';
 import { RequestType } from './requests.js';
 
@@ -58,7 +58,7 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
   description: 'Input of `updateRequest`. Omitted fields stay unchanged.',
   fields: (t) => ({
     requestId: t.int({ required: true, description: "The request's id." }),
-    quota: t.string({
+    expectedQuota: t.string({
       description:
         'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
     }),
@@ -106,7 +106,7 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
   description: 'Input of `retryRequest`.',
   fields: (t) => ({
     requestId: t.int({ required: true, description: "The request's id." }),
-    quota: t.string({
+    expectedQuota: t.string({
       description:
         'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
     }),
@@ -126,8 +126,10 @@ defineMutation('createRequest', {
 defineMutation('updateRequest', {
   description: 'Changes a request. A new expiry time can end or revive the request.',
   errors: [...takingErrors, WrongQuotaError, NotFoundError],
-  resolve: async ({ requestId: id, ...input }, ctx) =>
-    readBack(getRequest(ctx, await updateRequest(ctx, { id, ...input }))),
+  resolve: async ({ requestId: id, expectedQuota: quota, ...input }, ctx) => {
+    const updated = await withFieldNames(updateRequest(ctx, { id, quota, ...input }), { quota: 'expectedQuota' });
+    return await readBack(getRequest(ctx, updated));
+  },
   input: UpdateRequestInput,
   result: (t) => ({
     request: t.field({ type: RequestType, nullable: true, description: 'The changed request.', resolve: resultOf }),
@@ -187,7 +189,10 @@ defineMutation('retryRequest', {
   description:
     'Retries the recalls of all failed files in a request. Each file gets the full number of attempts again. Changes nothing if no file has failed. Fails if the request has ended.',
   errors: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError],
-  resolve: async ({ requestId: id, quota }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, { id, quota }))),
+  resolve: async ({ requestId: id, expectedQuota: quota }, ctx) => {
+    const retried = await withFieldNames(retryRequest(ctx, { id, quota }), { quota: 'expectedQuota' });
+    return await readBack(getRequest(ctx, retried));
+  },
   input: RetryRequestInput,
   result: (t) => ({
     request: t.field({ type: RequestType, nullable: true, description: 'The request.', resolve: resultOf }),

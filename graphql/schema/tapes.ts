@@ -127,9 +127,9 @@ builder.queryFields((t) => ({
       cursor: 'name',
       description: 'Returns the volumes, ordered by name. By default, omits retired volumes.',
       complexity: pageComplexity,
-      args: { retired: t.arg.boolean({ description: 'Whether to include retired volumes.' }) },
-      totalCount: (_root, { retired }, ctx) => listVolumes(ctx, { retired }).count(),
-      resolve: (query, _root, { retired }, ctx) =>
+      args: { includeRetired: t.arg.boolean({ description: 'Whether to include retired volumes.' }) },
+      totalCount: (_root, { includeRetired: retired }, ctx) => listVolumes(ctx, { retired }).count(),
+      resolve: (query, _root, { includeRetired: retired }, ctx) =>
         readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx, { retired }).page),
     },
     VolumeConnection,

@@ -7,6 +7,7 @@ import { defineMutation, resultOf } from './payloads.js';
 import { ErrorClassType } from './requests.js';
 
 const VerificationType = builder.prismaNode('Verification', {
+  name: 'VerificationFailure',
   id: { field: 'fileId' },
   nullable: true,
   description: 'A tape copy whose verification failed. To verify a copy, Tapegate reads the copy back from tape.',
@@ -25,7 +26,7 @@ const VerificationType = builder.prismaNode('Verification', {
   }),
 });
 
-builder.prismaObjectField('TapeFile', 'verification', (t) =>
+builder.prismaObjectField('TapeFile', 'verificationFailure', (t) =>
   t.relation(
     'verification',
     nullable("The failed verification of the file's tape copy. Null if no verification failed."),
@@ -40,7 +41,7 @@ const QueuedVerificationsType = builder.objectRef<{ files: number }>('QueuedVeri
 });
 
 builder.queryFields((t) => ({
-  verifications: t.prismaConnection(
+  verificationFailures: t.prismaConnection(
     {
       type: VerificationType,
       nullable: true,
@@ -52,7 +53,7 @@ builder.queryFields((t) => ({
       resolve: (query, _root, args, ctx) =>
         readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args, ctx.reader).page),
     },
-    ...connectionOf('Verification'),
+    ...connectionOf('VerificationFailure'),
   ),
 }));
 

@@ -118,13 +118,13 @@ function formatExact(bytes: bigint): string {
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await askChange(findOperatedSite(), RemoveQuotaDocument, { user });
   if (options.json) return printJson(quota);
-  const { user: removed, tokenCount: tokens, memberOf, ruledDirectories } = quota;
+  const { user: removed, tokenCount: tokens, memberOf, rulePrefixes } = quota;
   printLine(`quota ${removed} is removed; its ended requests are still listed`);
   if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer valid for quota ${removed}`);
   if (memberOf.length > 0) printLine(`${removed} is no longer a member of these quotas: ${memberOf.join(', ')}`);
-  if (ruledDirectories.length > 0) {
+  if (rulePrefixes.length > 0) {
     printLine(
-      `the access rules of ${ruledDirectories.join(', ')} still name ${removed}, and will apply to any new user with this name`,
+      `the access rules of ${rulePrefixes.join(', ')} still name ${removed}, and will apply to any new user with this name`,
     );
   }
 }

@@ -71,8 +71,8 @@ export function register(program: Command): void {
 const events: Record<string, WebhookEvent> = {
   'request.started': 'REQUEST_STARTED',
   'request.first_file': 'REQUEST_FIRST_FILE',
-  'request.finished': 'REQUEST_FINISHED',
-  'request.failed': 'REQUEST_FAILED',
+  'request.completed': 'REQUEST_COMPLETED',
+  'request.partial': 'REQUEST_PARTIAL',
   'request.expiring': 'REQUEST_EXPIRING',
   'request.ended': 'REQUEST_ENDED',
   'quota.nearly_full': 'QUOTA_NEARLY_FULL',

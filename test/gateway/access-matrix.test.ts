@@ -152,7 +152,7 @@ const common: Partial<Record<Operation, string>> = {
   readFence: '{ fence { reason }, result: __typename }',
   listRequests: '{ result: requests { totalCount } }',
   listQuotasByPage: '{ result: quotas { totalCount } }',
-  listVerifications: '{ result: verifications { totalCount } }',
+  listVerifications: '{ result: verificationFailures { totalCount } }',
   listAudit: '{ result: auditEntries { totalCount } }',
   suspend: change('suspend(input: { kind: VOLUME, name: "V1", mode: IMMEDIATE })'),
   resume: change('resume(input: { kind: VOLUME, name: "V1" })'),

@@ -41,7 +41,7 @@ test('createRequest returns the request, and updateRequest changes only the give
   });
   const id = created.requestId;
   expect(await update({ requestId: id })).toEqual(created);
-  expect(await update({ requestId: id, label: 'after', quota: 'ann' })).toEqual({ ...created, label: 'after' });
+  expect(await update({ requestId: id, label: 'after', expectedQuota: 'ann' })).toEqual({ ...created, label: 'after' });
   expect(
     await update({ requestId: id, notifyOnFirstFile: null, notifyOnLastFile: 'x@y.org', retention: '2998-02-03' }),
   ).toEqual({
@@ -90,9 +90,9 @@ test('each failure has its type', async () => {
   const message = 'there is no quota for user "nobody"';
   const unknownUser = { __typename: 'UnknownUser', code: 'UNKNOWN_USER', message, user: 'nobody' };
   expect(await create({ quota: 'nobody', pattern: '/m/' })).toEqual(unknownUser);
-  expect(await update({ requestId: id, quota: 'nobody' })).toEqual(unknownUser);
+  expect(await update({ requestId: id, expectedQuota: 'nobody' })).toEqual(unknownUser);
   expect(await update({ requestId: id, notifyOnLastFile: 'me' })).toMatchObject({ field: 'notifyOnLastFile' });
-  expect(await update({ requestId: id, quota: 'hal' })).toEqual({
+  expect(await update({ requestId: id, expectedQuota: 'hal' })).toEqual({
     __typename: 'WrongQuota',
     code: 'WRONG_QUOTA',
     message: `request ${id} belongs to quota "gus", not to "hal"`,

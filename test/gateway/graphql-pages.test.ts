@@ -61,7 +61,7 @@ const lists: Record<string, List> = {
     remove: (id) => cancel(app, Number(id)),
   },
   verifications: {
-    query: () => '{ verifications(match: "/verifications/", %',
+    query: () => '{ verificationFailures(match: "/verifications/", %',
     node: 'error',
     fill: async (name) => {
       await addSix(name);
@@ -220,9 +220,10 @@ test('a row that is removed while its page is read leaves the other rows in plac
     .spyOn(prisma.verification, 'findMany')
     .mockImplementationOnce(((args: never) =>
       sql(`DELETE FROM verification WHERE error = '/going/2'`).then(() => original(args))) as never);
-  const query = '{ verifications(match: "/going/", first: 2) { edges { node { error } } pageInfo { hasNextPage } } }';
+  const query =
+    '{ verificationFailures(match: "/going/", first: 2) { edges { node { error } } pageInfo { hasNextPage } } }';
   expect(await askData(app, query)).toEqual({
-    verifications: {
+    verificationFailures: {
       edges: [{ node: { error: '/going/1' } }, { node: { error: '/going/3' } }],
       pageInfo: { hasNextPage: true },
     },

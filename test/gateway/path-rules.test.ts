@@ -134,7 +134,7 @@ test('changes of a request do not reveal which quotas exist', async () => {
   const { requestId: id } = await requestAs('alice', { files: ['/not/yet'] });
   for (const change of ['updateRequest', 'retryRequest']) {
     const outcomes = ['bob', 'nobody'].map(async (quota) => {
-      const input = { requestId: id, quota };
+      const input = { requestId: id, expectedQuota: quota };
       const answer = await mutate(gatewayOf('alice'), change, input, 'request { state }', 'code message');
       return JSON.stringify(answer).replace(quota, 'nobody');
     });

@@ -255,7 +255,7 @@ describe('objects by global id', () => {
       quota(user: "alice") { id members { edges { node { id } } } suspension { id } }
       restoreDisks { edges { node { suspension { id } } } }
       pathRules { edges { node { id } } }
-      verifications { edges { node { id } } }
+      verificationFailures { edges { node { id } } }
       tokens(first: 1) { edges { node { id } } }
       webhooks { edges { node { id } } }
       webhookMessages(webhookId: ${webhook.id}) { edges { node { id } } }
@@ -267,7 +267,7 @@ describe('objects by global id', () => {
     }
     expect(Object.keys(ids).sort()).toEqual([
       ...['AuditEntry', 'PathRule', 'Quota', 'QuotaMember', 'Request', 'RequestFile', 'Suspension DISK'],
-      ...['Suspension USER', 'Token', 'Verification', 'Webhook', 'WebhookMessage'],
+      ...['Suspension USER', 'Token', 'VerificationFailure', 'Webhook', 'WebhookMessage'],
     ]);
   });
 
@@ -293,9 +293,9 @@ describe('objects by global id', () => {
       ... on RequestFile { fileState: state size file { path } } ... on Suspension { suspended: kind name reason }
       ... on Webhook { url user } ... on WebhookMessage { type messageState: state } ... on Token { role }
       ... on AuditEntry { operation caller objectKind } ... on PathRule { prefix action ruleKind: kind }
-      ... on QuotaMember { member: name memberKind: kind isManager } ... on Verification { error errorClass file { path } } } }`;
+      ... on QuotaMember { member: name memberKind: kind isManager } ... on VerificationFailure { error errorClass file { path } } } }`;
     const given = ['RequestFile', 'Suspension USER', 'Suspension DISK', 'Webhook', 'WebhookMessage', 'Token'];
-    const others = ['AuditEntry', 'PathRule', 'QuotaMember', 'Verification'];
+    const others = ['AuditEntry', 'PathRule', 'QuotaMember', 'VerificationFailure'];
     expect(await askData(app, query, { ids: [...given, ...others].map((name) => ids[name]) })).toEqual({
       nodes: [
         { fileState: 'WAITING', size: '1000', file: { path: '/node/1' } },
@@ -313,7 +313,7 @@ describe('objects by global id', () => {
   });
 
   const OWN = ['Quota', 'QuotaMember', 'Request', 'RequestFile', 'Suspension USER', 'Webhook', 'WebhookMessage'];
-  const LOOK = ['PathRule', 'Verification'];
+  const LOOK = ['PathRule', 'VerificationFailure'];
   const OPERATE = ['AuditEntry', 'Token'];
 
   test.each([
@@ -368,7 +368,7 @@ describe('objects by global id', () => {
       PathRule: [0, 2_147_483_648, 'x'],
       WebhookMessage: [0, 2n ** 63n - 1n, 2n ** 63n, 'x'],
       AuditEntry: [0, 2n ** 63n - 1n, 2n ** 63n, 'x'],
-      Verification: [0, 2n ** 63n - 1n, 2n ** 63n, 'x'],
+      VerificationFailure: [0, 2n ** 63n - 1n, 2n ** 63n, 'x'],
     };
     for (const [type, locals] of Object.entries(odd)) {
       for (const local of locals) {

@@ -106,8 +106,8 @@ test('a new quota with the name of a removed one has no memberships, and the rem
     return (await call(app, 'POST', '/requests', { headers: { Authorization: `Bearer ${secret}` }, body })).status;
   };
   expect(await ask()).toBe(200);
-  const remove = 'mutation { removeQuota(input: { user: "gwen" }) { removed { user memberOf ruledDirectories } } }';
-  const removed = { user: 'gwen', memberOf: ['dora'], ruledDirectories: ['/secret'] };
+  const remove = 'mutation { removeQuota(input: { user: "gwen" }) { removed { user memberOf rulePrefixes } } }';
+  const removed = { user: 'gwen', memberOf: ['dora'], rulePrefixes: ['/secret'] };
   expect(await askData(app, remove)).toEqual({ removeQuota: { removed } });
   await addQuota(app.ctx, 'gwen', 10_000n);
   expect(await ask()).toBe(403);

@@ -58,7 +58,7 @@ test('a directory is renamed with all its files, also withdrawn ones, and nothin
   expect(await rename('/two/x/', '/zwei/und/mehr/')).toMatchObject({ fileCount: 3 });
   expect(await list('/two/')).toEqual(['/two/x.nc', '/two/x0']);
   expect(await list('/zwei/')).toEqual(['/zwei/und/mehr/1', '/zwei/und/mehr/y/2']);
-  expect(await list('/zwei/', 'withdrawn: true')).toEqual(['/zwei/und/mehr/gone']);
+  expect(await list('/zwei/', 'onlyWithdrawn: true')).toEqual(['/zwei/und/mehr/gone']);
 });
 
 test('a directory with more files than a step is renamed completely, also to its parent', async () => {

@@ -64,8 +64,14 @@ const STATUSES: Record<string, string> = {
 };
 
 async function throughGraphql(input: Fields): Promise<Outcome> {
-  const change = 'requestId' in input ? update : create;
-  const { __typename, requestId, message: given = '' } = await change({ url: app.url }, input);
+  const { quota, ...rest } = input;
+  const {
+    __typename,
+    requestId,
+    message: given = '',
+  } = 'requestId' in input
+    ? await update({ url: app.url }, { ...rest, expectedQuota: quota })
+    : await create({ url: app.url }, input);
   if (__typename === 'Request') return { id: requestId };
   const message = Object.entries(CONTRACT_NAMES).reduce(
     (words, [name, contractName]) => words.replace(new RegExp(`^${name} `), `${contractName} `),

@@ -217,7 +217,7 @@ test('a volume with more files than a step is retired completely, also after a f
 type Listed = Record<'name' | 'retiredAt' | 'retiredReason', string | null>;
 
 async function readVolume(name: string): Promise<Listed> {
-  const { volumes } = await listVolumes('retired: true');
+  const { volumes } = await listVolumes('includeRetired: true');
   return volumes.find((volume) => volume.name === name) as Listed;
 }
 
@@ -229,11 +229,11 @@ async function listVolumes(args: string): Promise<{ totalCount: number; volumes:
 
 test('retired volumes are listed on request, and can be used again after they are reinstated', async () => {
   await sql(`INSERT INTO volume (name) VALUES ('A6')`);
-  const before = await listVolumes('retired: false');
+  const before = await listVolumes('includeRetired: false');
   const held = { kind: 'VOLUME', name: 'A6', mode: 'IMMEDIATE', reason: 'torn' } as const;
   await suspend(app.ctx, held);
   await retire('A6', { reason: 'worn out' });
-  expect((await listVolumes('retired: false')).totalCount).toBe(before.totalCount - 1);
+  expect((await listVolumes('includeRetired: false')).totalCount).toBe(before.totalCount - 1);
   expect((await listVolumes('')).volumes.map(({ name }) => name)).not.toContain('A6');
   const retiredAt = expect.stringMatching(/^\d{4}-.*Z$/);
   expect(await readVolume('A6')).toEqual({ name: 'A6', retiredAt, retiredReason: 'worn out' });

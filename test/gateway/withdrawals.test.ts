@@ -43,7 +43,7 @@ test('a withdrawn file is in no list and cannot be requested, and is restored un
   const reason = 'wrong calibration';
   expect(await withdraw('/one/a', { reason })).toMatchObject({ fileCount: 1, bytes: '1000', requestCount: 0 });
   expect(await list('/one/')).toEqual({ totalCount: 1, paths: ['/one/b'] });
-  expect(await list('/one/', 'withdrawn: true')).toEqual({ totalCount: 1, paths: ['/one/a'] });
+  expect(await list('/one/', 'onlyWithdrawn: true')).toEqual({ totalCount: 1, paths: ['/one/a'] });
   expect((await get(app, '/files?match=/one/')).text).not.toContain('/one/a');
   const query = '{ tapeFile(path: "/one/a") { withdrawnAt withdrawnReason stage } }';
   const tapeFile = { withdrawnAt: expect.stringMatching(/^\d{4}-/), withdrawnReason: reason, stage: 'ONTAPE' };
@@ -71,7 +71,7 @@ test('a directory is withdrawn with all its files, and nothing else', async () =
   const directory = '{ directory(path: "/two") { edges { node { path } } } }';
   expect(JSON.stringify(await ask(app, directory))).not.toContain('/two/x"');
   expect(await reinstate('/two/x/', { dryRun: true })).toMatchObject({ fileCount: 2 });
-  expect(await countListed('/two/', 'withdrawn: true')).toBe(2);
+  expect(await countListed('/two/', 'onlyWithdrawn: true')).toBe(2);
   expect(await reinstate('/two/x/')).toMatchObject({ fileCount: 2 });
   expect(await countListed('/two/')).toBe(6);
 });
@@ -180,7 +180,7 @@ test('files missing in a complete list are withdrawn, and restored by a list tha
   await withdraw('/six/f100');
   const whole = await importList([...paths, '/six/new'], '?complete=/six/');
   expect(whole.body).toMatchObject({ added: 0, reinstated: 2, staysWithdrawn: 1, withdrawn: 0, known: 38 });
-  expect((await list('/six/', 'withdrawn: true')).paths).toEqual(['/six/f100']);
+  expect((await list('/six/', 'onlyWithdrawn: true')).paths).toEqual(['/six/f100']);
   expect((await importList(paths)).body).not.toHaveProperty('withdrawn');
 });
 
@@ -288,7 +288,7 @@ test('a purged file that is in requests stays in them under a path of its own', 
     state: 'FAILED',
     error: 'withdrawn from the archive: wrong',
   });
-  expect(await countListed('/purged-nine/', 'withdrawn: true')).toBe(0);
+  expect(await countListed('/purged-nine/', 'onlyWithdrawn: true')).toBe(0);
   const hidden = files[0]?.path ?? '';
   expect((await reinstate(hidden)).message).toContain('contains a reserved name');
   await cancel(app, id);
@@ -305,7 +305,7 @@ test('a file in a live request is not purged until that has ended', async () => 
   expect(await purge('/purged-ten/')).toMatchObject({ fileCount: 1, filesKept: 1 });
   await cancel(app, id);
   expect(await purge('/purged-ten/')).toMatchObject({ fileCount: 1, filesKept: 0 });
-  expect(await countListed('/purged-ten/', 'withdrawn: true')).toBe(0);
+  expect(await countListed('/purged-ten/', 'onlyWithdrawn: true')).toBe(0);
 });
 
 test('a purged file stays hidden from callers who could not list it: by id, by path and in events', async () => {

@@ -85,7 +85,9 @@ test('the whole audit is exported as JSON Lines and CSV, and a table is limited'
   expect(parseLines(json).map(({ input }) => input.size)).toEqual(Array.from({ length: 1010 }, (_, n) => String(n)));
   const csv = await audit(...user, '--csv', '--limit', '2');
   const [header, first, second, ...rest] = csv.stdout.split('\n');
-  expect(header).toBe('at,caller,authentication,tokenId,address,operation,objectKind,object,input,result,errorCode,count');
+  expect(header).toBe(
+    'at,caller,authentication,tokenId,address,operation,objectKind,object,input,result,errorCode,count',
+  );
   expect(first).toMatch(/^[-:.T0-9]+Z,"'=cmd,""x""",SYSTEM,,,setQuota,QUOTA,many,"\{""size"": ?""1008""\}",DONE,,1$/);
   expect([second, rest]).toEqual([expect.stringMatching(/""size"": ?""1009""/), ['']]);
   expect(csv.stderr).toBe('older entries are not shown; --limit shows more\n');

@@ -17,17 +17,17 @@ const read = library.onRead;
 interface FileView {
   stage: string;
   verifiedAt: string | null;
-  verification: { attempts: number; errorClass: string; error: string; nextTryAt: string | null } | null;
+  verificationFailure: { attempts: number; errorClass: string; error: string; nextTryAt: string | null } | null;
 }
 
 async function viewFile(path: string): Promise<FileView> {
   const query = `query ($path: String!) { tapeFile(path: $path) {
-    stage verifiedAt verification { attempts errorClass error nextTryAt } } }`;
+    stage verifiedAt verificationFailure { attempts errorClass error nextTryAt } } }`;
   return (await askData<{ tapeFile: FileView }>(app, query, { path })).tapeFile;
 }
 
 const waitForFailure = (path: string) =>
-  waitFor(`a failure of ${path}`, async () => (await viewFile(path)).verification ?? undefined);
+  waitFor(`a failure of ${path}`, async () => (await viewFile(path)).verificationFailure ?? undefined);
 
 const waitForConfirmation = (path: string) =>
   waitFor(`the confirmation of ${path}`, async () => (await readStage(app, path)) === 'D');
@@ -47,7 +47,7 @@ test('tape copies with the right checksum make their files ONDISK, with the time
   await waitFor('the confirmations', async () => (await readMoves(app, '/good/')).length === files.length);
   const moves = new Map((await readMoves(app, '/good/')).map(({ path, move }) => [path, move]));
   expect(moves).toEqual(new Map(files.map((path) => [path, 'UD'])));
-  const confirmed = { stage: 'ONDISK', verifiedAt: expect.any(String), verification: null };
+  const confirmed = { stage: 'ONDISK', verifiedAt: expect.any(String), verificationFailure: null };
   expect(await viewFile('/good/104')).toEqual(confirmed);
   expect(library.log.filter(({ what, volume }) => what === 'mount' && volume === 'GOOD')).toHaveLength(1);
 });
@@ -125,7 +125,8 @@ test('a failed mount is no try of a tape copy: its volume is mounted again, and 
     return (await readSuspensions(app)).find(({ name }) => name === 'AWAY');
   });
   expect(suspension.reason).toContain('mounting failed 3 times: it is in no slot');
-  for (const path of files) expect(await viewFile(path)).toMatchObject({ stage: 'UNVERIFIED', verification: null });
+  for (const path of files)
+    expect(await viewFile(path)).toMatchObject({ stage: 'UNVERIFIED', verificationFailure: null });
   library.onMount = async () => {};
   await resume(app, 'VOLUME', 'AWAY');
   for (const path of files) await waitForConfirmation(path);
@@ -141,7 +142,7 @@ test('files that were confirmed before, or lack a checksum or a volume, are not 
   await addUnconfirmed([{ path: '/left/last', volume: 'LAST' }]);
   await waitForConfirmation('/left/last');
   for (const path of ['/left/changed', '/left/plain', '/left/lost']) {
-    expect(await viewFile(path)).toMatchObject({ stage: 'UNVERIFIED', verification: null });
+    expect(await viewFile(path)).toMatchObject({ stage: 'UNVERIFIED', verificationFailure: null });
   }
 });
 

@@ -324,11 +324,11 @@ test('a change of a library changes only the given settings, and none if one is 
   const settings = [{ name: 'directory', value: '/tapes' }];
   const as = { __typename: 'Library', name: 'plain', type: 'DIRECTORY', depthFiles: null, depthBytes: null };
   expect(await set({ name: 'plain' })).toEqual({ ...as, settings, driveCount: 4 });
-  expect(await set({ name: 'plain', type: 'DIRECTORY', driveCount: null })).toMatchObject({ driveCount: 4 });
-  expect(await set({ name: 'plain', type: 'LTFS', driveCount: 5 })).toEqual({
+  expect(await set({ name: 'plain', expectedType: 'DIRECTORY', driveCount: null })).toMatchObject({ driveCount: 4 });
+  expect(await set({ name: 'plain', expectedType: 'LTFS', driveCount: 5 })).toEqual({
     __typename: 'InvalidInput',
     message: expect.stringMatching(
-      /^type must remain "directory", not "ltfs": the volumes of the library would become unreadable/,
+      /^expectedType must remain "directory", not "ltfs": the volumes of the library would become unreadable/,
     ),
   });
   expect(await set({ name: 'plain', depthFiles: 5, driveCount: 5 })).toMatchObject({

@@ -56,11 +56,11 @@ interface Entry {
 }
 
 async function readEntries(): Promise<Entry[]> {
-  const { verifications } = await askData<{ verifications: Edges<Entry> }>(
+  const { verificationFailures } = await askData<{ verificationFailures: Edges<Entry> }>(
     app,
-    '{ verifications { edges { node { file { path } attempts errorClass error nextTryAt } } } }',
+    '{ verificationFailures { edges { node { file { path } attempts errorClass error nextTryAt } } } }',
   );
-  return verifications.edges.map(({ node }) => node);
+  return verificationFailures.edges.map(({ node }) => node);
 }
 
 const stagesOf = async (paths: readonly string[]) => await Promise.all(paths.map((path) => readStage(app, path)));

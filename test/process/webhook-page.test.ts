@@ -36,17 +36,17 @@ test.each(receivers)(
     writeFileSync(path.join(dir, file), blockOf(language));
     const port = await findFreePort();
     const url = `http://127.0.0.1:${port}/hook`;
-    const added = await run('webhook', 'add', url, '--quota', 'ada', '--event', 'request.finished', 'request.ended');
+    const added = await run('webhook', 'add', url, '--quota', 'ada', '--event', 'request.completed', 'request.ended');
     expect(added.stderr).toMatch(/^webhook \d+ is created; the secret is not shown again\n$/);
     const id = /\d+/.exec(added.stderr)?.[0] ?? '';
     const env = { ...process.env, PORT: String(port), WEBHOOK_SECRET: added.stdout.trim() };
     const receiver = startProcess(program, [path.join(dir, file)], { env: env as Record<string, string>, cwd: dir });
     await waitFor('the receiver', async () => receiver.stdout().includes('listening'));
     const request = await makeRequest(app, { quota: 'ada', patterns: '/d/' });
-    await waitFor('the message', async () => receiver.stdout().includes(`request.finished ${request}`));
+    await waitFor('the message', async () => receiver.stdout().includes(`request.completed ${request}`));
     const forged = await fetch(url, {
       method: 'POST',
-      body: '{"type":"request.finished","data":{"requestId":99}}',
+      body: '{"type":"request.completed","data":{"requestId":99}}',
       headers: {
         'webhook-id': 'msg_1',
         'webhook-timestamp': String(Math.floor(Date.now() / 1000)),
@@ -77,7 +77,7 @@ test.each(receivers)(
     expect(JSON.parse((await run('webhook', 'set', id, '--on', '--note', 'x', '--json')).stdout)).toMatchObject({
       isEnabled: true,
       note: 'x',
-      events: ['REQUEST_FINISHED', 'REQUEST_ENDED'],
+      events: ['REQUEST_COMPLETED', 'REQUEST_ENDED'],
     });
     expect((await run('webhook', 'rotate', id)).stdout).toMatch(/^whsec_/);
     expect((await run('webhook', 'remove', id)).stdout).toBe(`webhook ${id} is removed: ${url}\n`);

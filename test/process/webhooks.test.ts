@@ -90,8 +90,8 @@ test('a webhook gets signed messages of a request from its first recall to its e
     { path: '/all/b', size: 1500 },
   ]);
   const id = await request({ patterns: '/all/', label: 'ocean "7"' });
-  const last = await receiver.waitFor('request.finished');
-  expect(typesOf(id)).toEqual(['started', 'first_file', 'finished']);
+  const last = await receiver.waitFor('request.completed');
+  expect(typesOf(id)).toEqual(['started', 'first_file', 'completed']);
   expect(last.data).toEqual({
     ...{ requestId: id, user: 'alice', label: 'ocean "7"', state: 'COMPLETED' },
     ...{ filesTotal: 2, filesOnDisk: 2, filesFailed: 0, bytesTotal: 3500, bytesOnDisk: 3500 },
@@ -123,31 +123,31 @@ test('failures have their own event, and a request that completes again after mo
     if (position === 2n) throw new TapeError('PERMANENT', 'torn');
   };
   const id = await request({ patterns: '/f/' });
-  expect((await receiver.waitFor('request.failed')).data).toMatchObject({ state: 'PARTIAL', filesFailed: 1 });
+  expect((await receiver.waitFor('request.partial')).data).toMatchObject({ state: 'PARTIAL', filesFailed: 1 });
   await waitForState(app, id, 'PARTIAL');
   const other = await request({ patterns: '/g/' });
-  await receiver.waitFor('request.finished');
+  await receiver.waitFor('request.completed');
   await addTaped(app.ctx, library, [{ path: '/g/late', position: 3n }]);
-  await receiver.waitFor('request.finished', 2);
-  expect(typesOf(other)).toEqual(['finished', 'started', 'first_file', 'finished']);
+  await receiver.waitFor('request.completed', 2);
+  expect(typesOf(other)).toEqual(['completed', 'started', 'first_file', 'completed']);
 });
 
 test('a webhook gets the chosen events of its quota, or of all quotas', async () => {
   await create({ quota: 'bob', path: '/bob' });
-  await create({ quota: undefined, path: '/all', events: ['REQUEST_FINISHED'] });
+  await create({ quota: undefined, path: '/all', events: ['REQUEST_COMPLETED'] });
   await create({ path: '/alice', events: ['REQUEST_ENDED'] });
   const id = await request({ patterns: '/d/' });
-  await receiver.waitFor('request.finished');
+  await receiver.waitFor('request.completed');
   await cancel(app, id);
   await receiver.waitFor('request.ended');
   const bobs = await makeRequest(app, { quota: 'bob', patterns: '/d/' });
-  await receiver.waitFor('request.finished', 3);
+  await receiver.waitFor('request.completed', 3);
   const got = receiver.messages.map(({ path, type, data }) => [path, type, data.requestId]);
   expect(got.sort()).toEqual([
     ['/alice', 'request.ended', id],
-    ['/all', 'request.finished', id],
-    ['/all', 'request.finished', bobs],
-    ['/bob', 'request.finished', bobs],
+    ['/all', 'request.completed', id],
+    ['/all', 'request.completed', bobs],
+    ['/bob', 'request.completed', bobs],
     // a file that is already on disk counts as the first file too
     ['/bob', 'request.first_file', bobs],
   ]);
@@ -163,8 +163,8 @@ test('a new webhook gets no events of the past', async () => {
   await receiver.waitFor('request.ended');
   // a revived request sends its events again
   await put(app, id, { quota: 'alice', retention: retention(60) });
-  await receiver.waitFor('request.finished');
-  expect(typesOf(id).filter((type) => type !== 'started')).toEqual(['ended', 'first_file', 'finished']);
+  await receiver.waitFor('request.completed');
+  expect(typesOf(id).filter((type) => type !== 'started')).toEqual(['ended', 'first_file', 'completed']);
 });
 
 test('a message is retried with the same id until the receiver accepts it', async () => {
@@ -200,7 +200,7 @@ test('a receiver that hangs delays no other, and Retry-After is obeyed', async (
   await create({ path: '/fine' });
   await receiver.waitFor('webhook.test', 2);
   await request({ patterns: '/d/' });
-  const fine = await receiver.waitFor('request.finished');
+  const fine = await receiver.waitFor('request.completed');
   expect(fine.path).toBe('/fine');
   const { nextTryAt } = await waitForWebhook(busy.webhook.id, ({ failures }) => failures === 1);
   expect(nextTryAt > addSeconds(clock.now(), 4900)).toBe(true);
@@ -217,7 +217,7 @@ test('twenty webhooks that hang, the most of a quota, delay no other quota', asy
   await receiver.waitFor('webhook.test', 4);
   await create({ path: '/fine' });
   await request({ patterns: '/d/' });
-  expect((await receiver.waitFor('request.finished')).path).toBe('/fine');
+  expect((await receiver.waitFor('request.completed')).path).toBe('/fine');
   await expect(create({ quota: 'bob' })).rejects.toThrow(
     'url cannot be added: there are already 20 webhooks for quota "bob", the maximum',
   );
@@ -227,7 +227,7 @@ test('an event that is sent again, as after a restore of the database, has the s
   const { webhook } = await create();
   const other = await create({ path: '/other' });
   const id = await request({ patterns: '/d/' });
-  await receiver.waitFor('request.finished', 2);
+  await receiver.waitFor('request.completed', 2);
   await cancel(app, id);
   await receiver.waitFor('request.ended', 2);
   const idsOf = async (of: number) => (await messagesOf(of)).map(({ messageId }) => messageId).reverse();
@@ -318,7 +318,7 @@ test('a request that expires soon sends one message per retention, a nearly full
   await create();
   await addFiles(app.ctx, [{ path: '/full/a', stage: 'ONDISK', size: 950n }]);
   const id = await request({ patterns: '/full/', retention: retention(5) });
-  await receiver.waitFor('request.finished');
+  await receiver.waitFor('request.completed');
   const look = async (): Promise<string[]> => {
     await queueNearEnds(app.ctx, never);
     await waitFor('all to be sent', async () => {
@@ -372,9 +372,9 @@ test('a message is sent again after a crash during the call, and several engines
   await waitFor('its note', async () => (await messagesOf(webhook.id))[0]?.state === 'SENT');
   expect(first.id).toBe((await messagesOf(webhook.id))[0]?.messageId);
   const ids = await Promise.all(Array.from({ length: 20 }, () => request({ patterns: '/d/' })));
-  await receiver.waitFor('request.finished', ids.length);
+  await receiver.waitFor('request.completed', ids.length);
   await waitForWebhook(webhook.id, (row) => row.waiting === 0);
-  const finished = receiver.messages.filter(({ type }) => type === 'request.finished');
+  const finished = receiver.messages.filter(({ type }) => type === 'request.completed');
   expect(finished.map(({ data }) => data.requestId).sort()).toEqual(ids.sort());
   await Promise.all(others.map((engine) => engine.stop()));
 });
@@ -382,7 +382,7 @@ test('a message is sent again after a crash during the call, and several engines
 test('events are kept until webhooks have sent them, and messages for thirty days', async () => {
   const { webhook } = await create();
   await request({ patterns: '/d/' });
-  await receiver.waitFor('request.finished');
+  await receiver.waitFor('request.completed');
   const { pool } = app.ctx.db;
   const count = async (table: string) => Number((await pool.query(`SELECT count(*) AS n FROM ${table}`)).rows[0]?.n);
   await pool.query('UPDATE webhook_cursor SET last = 0');
@@ -404,7 +404,7 @@ test('events are kept until webhooks have sent them, and messages for thirty day
   await pruneEvents(app.ctx, never);
   expect(await count('event')).toBe(0);
   // an event is sent only once, although the job has read it twice
-  expect(receiver.types().filter((type) => type === 'request.finished')).toHaveLength(1);
+  expect(receiver.types().filter((type) => type === 'request.completed')).toHaveLength(1);
   clock.advance(29 * DAY);
   await pruneMessages(app.ctx, never);
   expect((await messagesOf(webhook.id)).length).toBe(2);

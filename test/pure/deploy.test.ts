@@ -1,5 +1,6 @@
 /** Checks that deploy/ and the operators' pages name only settings, files and commands that exist and work. */
 import { execFile, execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -80,6 +81,14 @@ test('the documents name the current version', () => {
     (page) => [...read(page).matchAll(/tapegate(?:-client)?[-:](\d+\.\d+\.\d+)/g)].map(([, found]) => found),
   );
   expect(new Set(names)).toEqual(new Set([version]));
+});
+
+test('a released migration was not edited', () => {
+  const released = { '20261120000000_init': '067abe4988bf04dca4e0dc382138515295b697c82d27d82ea8121c9bb9d35b2f' };
+  for (const [name, hash] of Object.entries(released)) {
+    const file = path.join(packageRoot, 'prisma/migrations', name, 'migration.sql');
+    expect(createHash('sha256').update(readFileSync(file)).digest('hex'), name).toBe(hash);
+  }
 });
 
 const SIGNS = ['X-Remote-User', 'X-Remote-Groups', 'X-SSL-Client-S-DN', 'X-SSL-Client-Verify'];

@@ -89,9 +89,12 @@ export function writers(name: string, field: string, value: unknown, pattern: st
     mutate('createRequest', `with ${name}`, says, input),
   ];
   if (field === 'files' || field === 'patterns') return posted;
+  const updateNames: Record<string, string> = { ...NAMES, quota: 'expectedQuota' };
+  const changed = updateNames[field] ?? field;
+  const saysUpdated = field === 'quota' ? new RegExp(pattern.replace('quota', changed)) : says;
   return [
     ...posted,
     rest(`PUT with ${name}`, says, { method: 'PUT', path: '/requests/1', body: { quota: 'alice', [field]: value } }),
-    mutate('updateRequest', `with ${name}`, says, { requestId: 1, [NAMES[field] ?? field]: value }),
+    mutate('updateRequest', `with ${name}`, saysUpdated, { requestId: 1, [changed]: value }),
   ];
 }

@@ -114,7 +114,7 @@ const libraries: BadInput[] = [
   ),
   changed('named directory', /^name must /, { name: 'directory' }),
   changed('of an unknown name', /^there is no library "nowhere"$/, { name: 'nowhere' }),
-  changed('to another type', /^type must remain "s3", not "directory"/, { type: 'DIRECTORY' }),
+  changed('to another type', /^expectedType must remain "s3", not "directory"/, { expectedType: 'DIRECTORY' }),
   ...[{ depthFiles: 0 }, { depthFiles: 1_000_001 }, { depthBytes: '0' }, { depthBytes: '-1' }].map((depth) =>
     changed(`with ${shorten(depth)}`, /^depth(Files|Bytes) must be /, depth),
   ),

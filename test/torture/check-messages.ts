@@ -60,8 +60,8 @@ function addressOf(request: RequestFact, kind: NotificationKind): string | null 
 
 /** Message for each state that a request reaches. */
 const TYPES: Partial<Record<RequestState, string>> = {
-  COMPLETED: 'request.finished',
-  PARTIAL: 'request.failed',
+  COMPLETED: 'request.completed',
+  PARTIAL: 'request.partial',
   EXPIRED: 'request.ended',
   CANCELLED: 'request.ended',
 };

@@ -335,7 +335,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
   },
   'webhook-missing': {
     'a message was not written': forget('webhook_message', 'messages'),
-    'a failed request is reported as finished': `UPDATE webhook_message SET type = 'request.finished' WHERE type = 'request.failed'`,
+    'a failed request is reported as finished': `UPDATE webhook_message SET type = 'request.completed' WHERE type = 'request.partial'`,
   },
   'webhook-twice': {
     'a message was written twice': [
@@ -348,7 +348,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
       ({ observed }) => observed.messages.push({ webhookId: 1, messageId: 'again', body: '{}', isSigned: true }),
     ],
     'a webhook of alice has a message on bob': [
-      addMessage(2, 'bob', `'request.finished', :partial, '{}', 'SENT', now(), now()`),
+      addMessage(2, 'bob', `'request.completed', :partial, '{}', 'SENT', now(), now()`),
       ({ observed }) => observed.messages.push({ webhookId: 2, messageId: 'bob', body: '{}', isSigned: true }),
     ],
   },

@@ -1,5 +1,6 @@
 /** The command `ls` lists tape files, selected by path and stage. */
 import type { Command } from 'commander';
+import { present } from '../../../clients/typescript/responses.js';
 import type { Stage } from '../../core/stages.js';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
@@ -46,7 +47,7 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
       else printPathOnDisk(node, options);
     }
     shown += edges.length;
-    total = totalCount;
+    total = present(totalCount);
   }
   if (total === 0 && match !== undefined) printToStderr(describeNoMatch(match, stages !== undefined));
   if (shown === total) return;

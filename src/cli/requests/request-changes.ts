@@ -165,7 +165,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
 }
 
 async function retryRequest(url: string, id: number, options: OutputOptions & { quota?: string }): Promise<void> {
-  const input = { requestId: id, quota: options.quota };
+  const input = { requestId: id, expectedQuota: options.quota };
   const request = await askChange(url, RetryRequestDocument, { input }, { requestId: '<id>' });
   const { filesTotal, filesOnDisk, filesFailed } = request;
   const waiting = filesTotal - filesOnDisk - filesFailed;

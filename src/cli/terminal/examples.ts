@@ -56,7 +56,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   'rule remove': ['tapegate rule remove request /secret/ --group oceans'],
   release: ['tapegate release 12 --match /2023/'],
   'token create': ['tapegate token create ada > ada.token', 'tapegate token create prometheus --role viewer'],
-  'webhook add': ['tapegate webhook add https://example.org/tapegate --event request.finished request.failed'],
+  'webhook add': ['tapegate webhook add https://example.org/tapegate --event request.completed request.partial'],
   'webhook set': ['tapegate webhook set 3 --off', 'tapegate webhook set 3 --url https://example.org/other'],
   login: ['tapegate login', 'tapegate login --token < ada.token'],
   completion: ['tapegate completion bash > ~/.local/share/bash-completion/completions/tapegate'],

@@ -80,6 +80,7 @@ export function FilesPage() {
 }
 
 function describeFound(match: string, { totalCount, isCountEstimated }: Found): string {
+  if (totalCount === null) return '';
   if (totalCount > 0 || match === '') return `${isCountEstimated ? 'About ' : ''}${count(totalCount, 'file')}`;
   return `${count(0, 'file')}: ${describeNoMatch(match)}.`;
 }

@@ -75,8 +75,8 @@ interface Webhook {
 }
 
 const states: Partial<Record<RequestState, WebhookEvent>> = {
-  COMPLETED: 'REQUEST_FINISHED',
-  PARTIAL: 'REQUEST_FAILED',
+  COMPLETED: 'REQUEST_COMPLETED',
+  PARTIAL: 'REQUEST_PARTIAL',
   EXPIRED: 'REQUEST_ENDED',
   CANCELLED: 'REQUEST_ENDED',
 };
@@ -251,8 +251,8 @@ async function reportNearlyFull(ctx: Context, tx: Transaction): Promise<number> 
 export const eventTypes: Record<WebhookEvent, string> = {
   REQUEST_STARTED: 'request.started',
   REQUEST_FIRST_FILE: 'request.first_file',
-  REQUEST_FINISHED: 'request.finished',
-  REQUEST_FAILED: 'request.failed',
+  REQUEST_COMPLETED: 'request.completed',
+  REQUEST_PARTIAL: 'request.partial',
   REQUEST_EXPIRING: 'request.expiring',
   REQUEST_ENDED: 'request.ended',
   QUOTA_NEARLY_FULL: 'quota.nearly_full',
