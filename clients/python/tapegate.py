@@ -813,7 +813,7 @@ def _fail(error, code):
 def _with_option(error, given):
     """Returns the message of InvalidInput, with the name of the command's option instead of the field."""
     field = error.field or ""
-    option = {"files": "file", "paths": "file", "notifyOnFirstFile": "notify_first", "notifyOnLastFile": "notify_last"}.get(
+    option = {"files": "file", "paths": "file", "notifyOnFirstFile": "notify_first", "notifyOnLastFile": "notify_last", "expectedQuota": "quota"}.get(
         field, re.sub("[A-Z]", lambda match: "_" + match[0].lower(), field))
     name = "<id>" if field == "requestId" else "--" + option.replace("_", "-") if hasattr(given, option) else field
     message = str(error)

@@ -80,7 +80,7 @@ async function addLibrary(name: string, options: LibraryOptions & { type: Librar
 }
 
 async function updateLibrary(name: string, options: LibraryOptions & { type?: LibraryType }): Promise<void> {
-  const input = { ...readInput(name, options), type: options.type };
+  const input = { ...readInput(name, options), expectedType: options.type };
   if (Object.values(input).filter((given) => given !== undefined).length === 1) {
     throw new UsageError('nothing to change: give --set, --drives, --depth-files or --depth-bytes');
   }

@@ -124,7 +124,10 @@ async function failOne(volume: string): Promise<{ id: number; mend: () => void }
 test('failed files are tried again at a retry by their owner', async () => {
   const { id, mend } = await failOne('FAILED');
   expect((await readTries(app, id))['/FAILED/0']).toMatchObject({ state: 'FAILED', lastErrorClass: 'PERMANENT' });
-  expect(await retry(app, { requestId: id, quota: 'alice' })).toMatchObject({ __typename: 'Request', requestId: id });
+  expect(await retry(app, { requestId: id, expectedQuota: 'alice' })).toMatchObject({
+    __typename: 'Request',
+    requestId: id,
+  });
   await waitThroughPauses(app, clock, id, 'PARTIAL');
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   mend();
@@ -160,15 +163,18 @@ test("a retry of an unknown, ended or other user's request is refused and change
     'NotFound',
     'there is no request 99999, or you are not allowed to see it',
   ]);
-  expect(await outcome({ requestId: id, quota: 'bob' })).toEqual([
+  expect(await outcome({ requestId: id, expectedQuota: 'bob' })).toEqual([
     'WrongQuota',
     `request ${id} belongs to quota "alice", not to "bob"`,
   ]);
-  expect(await outcome({ requestId: id, quota: 'nobody' })).toEqual([
+  expect(await outcome({ requestId: id, expectedQuota: 'nobody' })).toEqual([
     'UnknownUser',
     'there is no quota for user "nobody"',
   ]);
-  expect(await outcome({ requestId: id, quota: 'a\0' })).toEqual(['InvalidInput', expect.stringContaining('NUL')]);
+  expect(await outcome({ requestId: id, expectedQuota: 'a\0' })).toEqual([
+    'InvalidInput',
+    expect.stringContaining('NUL'),
+  ]);
   expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: 1 });
   await cancel(app, id);
   expect(await outcome({ requestId: id })).toEqual(['InvalidInput', expect.stringContaining('has ended')]);

@@ -99,6 +99,8 @@ const OTHER_NAMES = new Map([
   ['notifyOnLastFile', '--notify-last'],
   ['paths', '--file'],
   ['quotas', '--quota'],
+  ['expectedQuota', '--quota'],
+  ['expectedType', '--type'],
 ]);
 
 /**
