@@ -275,13 +275,13 @@ class Tapegate:
         document = """query ($input: CreateRequestInput!) { estimateRequest(input: $input) { estimate {
           fileCount bytes filesOnDisk bytesOnDisk filesAtPrimaryPath filesAlsoRequested bytesAlsoRequested filesToRecall bytesToRecall filesOnTheirWay
           filesWithoutPlace filesUnknown unknownPaths volumeCount volumesSuspended mountCount user quotaSize quotaUsed quotaUsedAfter fitsQuota hasRoom
-          endUnknown end { earliest planned latest } price { amount currency } prices { libraryName fileCount bytes amount currency note } } %s } }""" % ERRORS
+          endUnknown end { at earliest planned latest isMeasured } price { amount currency } prices { libraryName fileCount bytes amount currency note } } %s } }""" % ERRORS
         return _accepted(self._ask("estimateRequest", document, input=chosen))["estimate"]
 
     def request(self, request_id: int) -> Optional[dict[str, Any]]:
         """Returns a request, or None if it does not exist or the caller is not allowed to see it."""
         return self._ask("request", """query ($id: Int!) { request(requestId: $id) { %s waiting { at queuePosition endUnknown
-          end { earliest planned latest } parts(first: 100) { edges { node { volumeName reason explanation fileCount } } } } } }""" % REQUEST, id=request_id)
+          end { at earliest planned latest isMeasured } parts(first: 100) { edges { node { volumeName reason explanation fileCount } } } } } }""" % REQUEST, id=request_id)
 
     def requests(self, quota: Optional[str] = None, states: Optional[Iterable[str]] = None, match: Optional[str] = None) -> Iterator[dict[str, Any]]:
         """Yields the requests that the caller may see, oldest first. By default, yields only requests that have not expired or been cancelled.
@@ -381,7 +381,7 @@ class Tapegate:
         Raises Refused and UnexpectedResponse, because another attempt would fail as well.
         """
         document = """subscription ($id: Int!, $after: BigInt) { requestProgress(requestId: $id, after: $after) {
-          eventId requestId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk bytesPerSecond end { earliest planned latest } at } }"""
+          eventId requestId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk bytesPerSecond elapsedSeconds end { at earliest planned latest isMeasured } at } }"""
         after, tries, since = None, 0, 0.0
         while True:
             try:
@@ -1083,7 +1083,10 @@ def _end(now, estimate):
     if not estimate["end"]:
         return "unknown" + (": %s" % estimate["endUnknown"] if estimate["endUnknown"] else "")
     earliest, planned, latest = [_span((_time_of(estimate["end"][name]) - now).total_seconds()) for name in ("earliest", "planned", "latest")]
-    return "in a few seconds" if planned == "now" else "in about %s (%s to %s)" % (planned, earliest, latest)
+    note = "" if estimate["end"]["isMeasured"] else "estimate without measurements"
+    if planned == "now":
+        return "in a few seconds" + (" (%s)" % note if note else "")
+    return "in about %s (%s to %s%s)" % (planned, earliest, latest, "; " + note if note else "")
 
 
 def _watch(tapes, given):
@@ -1145,11 +1148,14 @@ def _progress(first, now):
     if is_done and now["state"] not in RELEASED_STATES:
         left = "ended" if now["filesFailed"] else "done"
     elif now["end"] and not is_done:
-        left = "%s left" % _span(max((_time_of(now["end"]["planned"]) - _time_of(now["at"])).total_seconds(), 1))
+        end = now["end"]
+        left = "%s left" % _span(max((_time_of(end["planned"]) - _time_of(end["at"])).total_seconds(), 1))
+        left += "" if end["isMeasured"] else ", without measurements"
     part = 1.0 if is_done and now["bytesTotal"] == 0 else now["bytesOnDisk"] / max(now["bytesTotal"], 1)
     done = round(part * 30)
-    return "%s%s %d%%  %d/%s%s  %s of %s  %s/s  %s" % ("█" * done, "░" * (30 - done), int(part * 100), now["filesOnDisk"], _plural(now["filesTotal"], "file"),
-                                                    _failed(now), _size(now["bytesOnDisk"]), _size(now["bytesTotal"]), _size(rate), left)
+    elapsed = "%s elapsed  " % _span(now["elapsedSeconds"]) if (now["elapsedSeconds"] or 0) >= 1 else ""
+    return "%s%s %d%%  %d/%s%s  %s of %s  %s/s  %s%s" % ("█" * done, "░" * (30 - done), int(part * 100), now["filesOnDisk"], _plural(now["filesTotal"], "file"),
+                                                    _failed(now), _size(now["bytesOnDisk"]), _size(now["bytesTotal"]), _size(rate), elapsed, left)
 
 
 def _outcome(last):

@@ -9,8 +9,8 @@ import type { Context, LocatedCopy } from '../../src/domain/context.js';
 import { readDisks } from '../../src/domain/disks/disks.js';
 import { recordMissingFiles } from '../../src/domain/disks/missing.js';
 import type { RowCount } from '../../src/domain/page-keys.js';
-import { type StageChange, watchStages } from '../../src/domain/requests/request-watch.js';
 import { commonFileFields } from '../../src/domain/row-columns.js';
+import { type StageChange, watchStages } from '../../src/domain/watching/request-watch.js';
 import type { RestoreDisk, TapeFile } from '../../src/generated/prisma/client.js';
 import {
   bigInt,

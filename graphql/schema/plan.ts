@@ -10,14 +10,13 @@ import { type Estimate, estimateRequest, type LibraryPrice, type Price } from '.
 import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, showPlan } from '../../src/domain/plan/plan.js';
 import {
   type EndRange,
-  type RequestEnd,
   readWaiting,
   type Waiting,
   type WaitingPart,
   waitingReasons,
-  watchEnd,
 } from '../../src/domain/plan/waiting.js';
 import { getRequest } from '../../src/domain/requests/rows.js';
+import { type RequestEnd, watchEnd } from '../../src/domain/watching/end-watch.js';
 import {
   bigInt,
   builder,
@@ -46,23 +45,28 @@ export const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   description:
     'An estimate of when a request will finish. The estimate does not consider possible failures or later requests.',
   fields: (t) => ({
+    at: t.field({ ...time('When the estimate was made.'), resolve: (range) => timeOf(range.at) }),
     earliest: t.field({
       ...time(
-        "The earliest time at which the request is likely to finish. In an estimate from the plan, this time assumes that drives read only this request's files, and that staging libraries deliver files at the highest speed recorded so far.",
+        "The earliest time at which the request is likely to finish. This time assumes that drives read only this request's files, and that staging libraries deliver files at the highest speed recorded so far.",
       ),
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
       ...time(
-        'The time at which the request is planned to finish. In an estimate from the plan, this time assumes that drives follow the plan for the current queue, and that staging libraries take the usual time to deliver files.',
+        'The time at which the request is planned to finish. This time assumes that drives follow the plan for the current queue, and that staging libraries take the usual time to deliver files.',
       ),
       resolve: (range) => timeOf(range.planned),
     }),
     latest: t.field({
       ...time(
-        'The latest time at which the request is likely to finish. Nine of ten requests finish by this time, even if many requests are created at once.',
+        'The latest time at which the request is likely to finish. If speeds were measured, and few later requests arrive, four of five requests finish between `earliest` and this time.',
       ),
       resolve: (range) => timeOf(range.latest),
+    }),
+    isMeasured: t.exposeBoolean('isMeasured', {
+      description:
+        "Whether the estimate uses speeds that were measured at this site. Otherwise, it uses the media's nominal speeds, and may be far off.",
     }),
   }),
 });

@@ -1,9 +1,10 @@
 /** Defines the GraphQL subscriptions to the progress of requests. */
 import { cancellable } from '../../src/core/cancellable.js';
+import { readEnds } from '../../src/domain/plan/ends.js';
 import { readWaiting } from '../../src/domain/plan/waiting.js';
-import { MAX_WATCHED, watchRequestList } from '../../src/domain/requests/list-watch.js';
-import { type RequestProgress, watchRequest } from '../../src/domain/requests/request-watch.js';
 import { getRequest, readRequestFiles } from '../../src/domain/requests/rows.js';
+import { MAX_WATCHED, watchRequestList } from '../../src/domain/watching/list-watch.js';
+import { FINISHED, type RequestProgress, watchRequest } from '../../src/domain/watching/request-watch.js';
 import { bigInt, builder, nullable, time } from './builder.js';
 import { orNull } from './errors.js';
 import { watchFromCursor } from './event-cursor.js';
@@ -12,6 +13,10 @@ import { EndRangeType, PLAN_COMPLEXITY, WaitingType } from './plan.js';
 import { RequestFileType, RequestStateType, RequestType } from './requests.js';
 
 const waiting = createBatch(readWaiting);
+const ends = createBatch(readEnds);
+
+/** Query cost of an estimated end. The cost is low, because all clients share recent estimates. */
+const END_COMPLEXITY = 5;
 
 const FAILURES = 3;
 
@@ -40,11 +45,18 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
       'bytesPerSecond',
       nullable('The mean rate since the first recall began, in bytes per second. Null if no recall has begun.'),
     ),
-    end: t.expose('eta', {
+    elapsedSeconds: t.exposeFloat(
+      'elapsedSeconds',
+      nullable('The seconds since the first recall began. Null if no recall has begun.'),
+    ),
+    end: t.field({
       type: EndRangeType,
       nullable: true,
+      complexity: END_COMPLEXITY,
       description:
-        'An estimate of when the request will finish, based on the rate so far. Null if unknown, or if recalls are suspended.',
+        'An estimate of when the request will finish, up to ten seconds old. Null if unknown, or if recalls are suspended.',
+      resolve: async ({ requestId, state }, _args, ctx) =>
+        FINISHED.includes(state) ? null : ((await ends(ctx, requestId)) ?? null),
     }),
     waiting: t.field({
       type: WaitingType,

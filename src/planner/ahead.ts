@@ -2,8 +2,7 @@
  * Simulates how drives read the current queue according to the rules in schedule.ts. For each user and volume, returns
  * the times at which the drives will read the user's files. All functions are pure.
  *
- * The simulation assumes that no new requests and no failures occur. The engine waits for more requests before it
- * mounts a volume with a small queue, but the simulation does not.
+ * The simulation assumes that no new requests and no failures occur.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -14,6 +13,7 @@ import {
   decay,
   isTimeToLeave,
   readingSeconds,
+  ripeAt,
   type SchedulePolicy,
   type ScheduleState,
   type Shares,
@@ -24,8 +24,10 @@ interface DriveAhead {
   name: string;
   libraryId: number;
   volumeId: number | null;
-  /** Total size of the files that the drive is reading when the simulation starts, in bytes. */
-  runningBytes: number;
+  /** The medium of the mounted volume, with its measured speed; undefined if no volume is mounted. */
+  mounted: Medium | undefined;
+  /** The files that the drive is reading when the simulation starts. */
+  running: { files: number; bytes: number };
 }
 
 /** The period during which one volume is in a drive. Times are in seconds. */
@@ -63,9 +65,17 @@ interface AheadInput {
   policy: SchedulePolicy;
 }
 
+interface UnripeVolume {
+  queue: WaitingVolume;
+  ripeAt: number;
+}
+
 interface SimulatedDrive {
   name: string;
+  /** Volumes that the library's drives can mount. */
   backlog: Backlog<WaitingVolume>;
+  /** Volumes that drives do not mount yet, because few files wait on them, ordered by time. */
+  unripe: UnripeVolume[];
   volumeId: number | null;
   freeAt: number;
   stay: Stay | undefined;
@@ -87,10 +97,10 @@ class DrivesAhead {
   constructor(input: AheadInput) {
     this.queue = new QueueAhead(input.queues, input);
     const free = this.queue.without(new Set(input.drives.map((drive) => drive.volumeId)));
-    const backlogs = groupByLibrary(input.drives, free);
+    const backlogs = groupByLibrary(input.drives, free, input);
     this.drives = input.drives.map((drive) => {
-      const backlog = backlogs.get(drive.libraryId) ?? new Backlog();
-      return placeDrive(drive, { medium: this.queue.of(drive.volumeId)?.medium, backlog, now: input.now });
+      const backlog = backlogs.get(drive.libraryId) ?? { backlog: new Backlog<WaitingVolume>(), unripe: [] };
+      return placeDrive(drive, { ...backlog, now: input.now });
     });
   }
 
@@ -156,7 +166,13 @@ class DrivesAhead {
   }
 
   private mountNext(drive: SimulatedDrive, state: ScheduleState): void {
+    const { unripe } = drive;
+    while (unripe[0] && unripe[0].ripeAt <= state.now) drive.backlog.add((unripe.shift() as UnripeVolume).queue);
     const choice = chooseNext(drive.backlog, state);
+    if (!choice && unripe[0]) {
+      drive.freeAt = unripe[0].ripeAt;
+      return;
+    }
     if (!choice) {
       // remove the drive from the simulation, because all remaining files are on volumes that other drives have mounted
       this.drives.splice(this.drives.indexOf(drive), 1);
@@ -166,30 +182,39 @@ class DrivesAhead {
     drive.backlog.remove(queue);
     drive.volumeId = queue.volumeId;
     drive.stay = this.begin(drive, queue, reason);
-    drive.unmountSeconds = queue.medium.unmountSeconds;
-    drive.freeAt += queue.medium.mountSeconds;
+    drive.unmountSeconds = queue.measured.unmountSeconds;
+    drive.freeAt += queue.measured.mountSeconds;
   }
 }
+
+type LibraryBacklog = Pick<SimulatedDrive, 'backlog' | 'unripe'>;
 
 function groupByLibrary(
   drives: readonly DriveAhead[],
   volumes: readonly WaitingVolume[],
-): Map<number, Backlog<WaitingVolume>> {
-  const backlogs = new Map<number, Backlog<WaitingVolume>>();
-  for (const { libraryId } of drives) if (!backlogs.has(libraryId)) backlogs.set(libraryId, new Backlog());
-  for (const volume of volumes) backlogs.get(volume.libraryId)?.add(volume);
+  { now, policy }: { now: number; policy: SchedulePolicy },
+): Map<number, LibraryBacklog> {
+  const backlogs = new Map<number, LibraryBacklog>();
+  for (const { libraryId } of drives) {
+    if (!backlogs.has(libraryId)) backlogs.set(libraryId, { backlog: new Backlog(), unripe: [] });
+  }
+  for (const queue of volumes) {
+    const at = ripeAt(queue, policy);
+    const library = backlogs.get(queue.libraryId);
+    if (at > now) library?.unripe.push({ queue, ripeAt: at });
+    else library?.backlog.add(queue);
+  }
+  for (const { unripe } of backlogs.values()) unripe.sort((a, b) => a.ripeAt - b.ripeAt);
   return backlogs;
 }
 
-function placeDrive(
-  drive: DriveAhead,
-  { medium, backlog, now }: { medium: Medium | undefined; backlog: Backlog<WaitingVolume>; now: number },
-): SimulatedDrive {
-  const { name, volumeId, runningBytes } = drive;
-  const reading = medium ? runningBytes / medium.streamBytesPerSecond : 0;
+function placeDrive(drive: DriveAhead, { backlog, unripe, now }: LibraryBacklog & { now: number }): SimulatedDrive {
+  const { name, volumeId, mounted: medium, running } = drive;
+  const reading = medium ? estimateReading(medium, running.files, running.bytes) : 0;
   return {
     name,
     backlog,
+    unripe,
     volumeId,
     freeAt: now + reading,
     stay: undefined,
@@ -260,7 +285,7 @@ class QueueAhead {
     const names = sweep.users;
     const chosen = queue.users.filter((entry) => names.has(entry.user));
     const all = sumOf({ users: chosen });
-    const whole = estimateReading(queue.medium, all.files, all.bytes);
+    const whole = estimateReading(queue.measured, all.files, all.bytes);
     const part = Math.min(this.stepSeconds / whole, 1);
     for (const entry of chosen) {
       const weight = all.bytes > 0 ? entry.bytes / all.bytes : entry.files / all.files;
@@ -278,5 +303,5 @@ class QueueAhead {
 const copy = (entry: UserQueue): UserQueue => ({ ...entry });
 
 function sumSeconds(queues: readonly WaitingVolume[]): number {
-  return queues.reduce((total, { medium, users }) => total + readingSeconds(medium, users), 0);
+  return queues.reduce((total, { measured, users }) => total + readingSeconds(measured, users), 0);
 }

@@ -18,6 +18,8 @@ export interface Medium {
   /** Geometry of a serpentine tape; undefined if a locate on the medium always takes `seekSeconds`. */
   serpentine?: Serpentine;
   seekSeconds: number;
+  /** Measured time of locates, divided by the modelled time (src/planner/pace.ts). Default: 1. */
+  locateScale?: number;
 }
 
 interface Serpentine {
@@ -101,8 +103,9 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
  * Returns the average seconds per locate for files that are spread over a volume and read in an optimised order. The
  * formula is fitted to the read orders that src/planner/order.ts computes for LTO-8.
  */
-function typicalLocateSeconds(medium: Medium, files: number): number {
-  return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
+export function locatingSeconds(medium: Medium, files: number): number {
+  const seconds = medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
+  return seconds * (medium.locateScale ?? 1);
 }
 
 /** Estimates the seconds that a drive needs to mount a volume, read its waiting files and unmount it. */
@@ -111,7 +114,7 @@ export function estimateSeconds(medium: Medium, files: number, bytes: number): n
 }
 
 export function estimateReading(medium: Medium, files: number, bytes: number): number {
-  return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
+  return bytes / medium.streamBytesPerSecond + files * locatingSeconds(medium, files);
 }
 
 /** Returns the medium with the given name, or the medium `linear` if the name is unknown. */

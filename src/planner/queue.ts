@@ -39,14 +39,24 @@ export interface WaitingVolume extends VolumeQueue {
   volumeId: number;
   libraryId: number;
   isMounted: boolean;
+  /**
+   * The medium with the measured speed of the library's drives, for estimated times. Engines choose volumes by the cost
+   * model (`medium`), so an estimate must do so, too.
+   */
+  measured: Medium;
 }
 
-export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
+/** @param measure function that returns a medium with the measured speed of a library's drives */
+export function groupByVolume(
+  entries: readonly QueueEntry[],
+  measure: (medium: Medium, libraryId: number) => Medium = (medium) => medium,
+): WaitingVolume[] {
   const volumes = new Map<number, WaitingVolume & { users: UserQueue[] }>();
   for (const entry of entries) {
     const { volumeId, libraryId, volume, isMounted } = entry;
     const medium = findMedium(entry.medium);
-    const known = volumes.get(volumeId) ?? { volumeId, libraryId, volume, medium, isMounted, users: [] };
+    const measured = measure(medium, libraryId);
+    const known = volumes.get(volumeId) ?? { volumeId, libraryId, volume, medium, measured, isMounted, users: [] };
     known.users.push({
       user: entry.user,
       files: entry.files,

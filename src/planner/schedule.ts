@@ -187,10 +187,14 @@ export function openBacklog<Queue extends VolumeQueue>(queues: readonly Queue[],
   return new Backlog(queues.filter((queue) => isRipe(queue, state)));
 }
 
-function isRipe(queue: VolumeQueue, { now, policy }: ScheduleState): boolean {
-  if (queue.medium.mountSeconds === 0) return true;
+const isRipe = (queue: VolumeQueue, { now, policy }: ScheduleState): boolean => ripeAt(queue, policy) <= now;
+
+/** Returns the time from which a volume's queue is large enough, or old enough, to justify a mount. */
+export function ripeAt(queue: VolumeQueue, policy: SchedulePolicy): number {
+  if (queue.medium.mountSeconds === 0) return Number.NEGATIVE_INFINITY;
   const { files, bytes, oldest } = sumOf(queue);
-  return files >= policy.collectFiles || bytes >= policy.collectBytes || now - oldest >= policy.collectSeconds;
+  if (files >= policy.collectFiles || bytes >= policy.collectBytes) return Number.NEGATIVE_INFINITY;
+  return oldest + policy.collectSeconds;
 }
 
 /**

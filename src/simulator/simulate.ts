@@ -48,6 +48,10 @@ interface SimulateOptions {
   medium: Medium;
   /** Called after users request files, and before any drive starts to read another file. */
   onAsked?(files: readonly Arrival[], now: number, drives: readonly BusyDrive[]): void;
+  /** Called after each file, with the seconds for a mount (0 without a mount) and for the read. */
+  onRead?(file: Arrival, seconds: { mount: number; read: number }): void;
+  /** Factor by which the drives are slower than their medium. Default: 1. */
+  slowness?: number;
 }
 
 export interface BusyDrive {
@@ -78,7 +82,9 @@ export function simulate(strategy: Strategy, arrivals: readonly Arrival[], optio
       const mounted = new Set(drives.flatMap((d) => (d !== state && d.drive.volume ? [d.drive.volume] : [])));
       const file = strategy.next(state.drive, now, mounted);
       if (!file) continue;
-      const seconds = serve(medium, state.drive, file, now, outcome);
+      const { mount, read } = serve(medium, state.drive, file, { now, outcome, slowness: options.slowness ?? 1 });
+      options.onRead?.(file, { mount, read });
+      const seconds = mount + read;
       strategy.charge?.(file.user, seconds, now);
       busySeconds += seconds;
       state.freeAt = now + seconds;
@@ -99,19 +105,23 @@ export function simulate(strategy: Strategy, arrivals: readonly Arrival[], optio
   return outcome;
 }
 
-/** @returns the drive time in seconds */
-function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome: SimulationResult): number {
-  let seconds = 0;
+/** @returns the drive time in seconds for unmounting and mounting, and for reading */
+function serve(
+  medium: Medium,
+  drive: Drive,
+  file: Arrival,
+  { now, outcome, slowness }: { now: number; outcome: SimulationResult; slowness: number },
+): { mount: number; read: number } {
+  let mount = 0;
   if (drive.volume !== file.volume) {
-    if (drive.volume !== undefined) seconds += medium.unmountSeconds;
-    seconds += medium.mountSeconds;
-    Object.assign(drive, { volume: file.volume, head: 0, mountedAt: now + seconds });
+    if (drive.volume !== undefined) mount += medium.unmountSeconds;
+    mount = (mount + medium.mountSeconds) * slowness;
+    Object.assign(drive, { volume: file.volume, head: 0, mountedAt: now + mount });
     outcome.mounts++;
   }
-  seconds += locateSeconds(medium, pointAt(medium, drive.head), pointAt(medium, file.start));
-  seconds += file.size / medium.streamBytesPerSecond;
+  const locate = locateSeconds(medium, pointAt(medium, drive.head), pointAt(medium, file.start));
   drive.head = file.start + file.size;
-  return seconds;
+  return { mount, read: (locate + file.size / medium.streamBytesPerSecond) * slowness };
 }
 
 /**

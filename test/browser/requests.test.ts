@@ -140,9 +140,17 @@ test('a request has the retention and the email address of the form, and is list
   await page.getByRole('link', { name: 'Requests', exact: true }).click();
   const card = page.getByRole('listitem').filter({ hasText: 'for the atlas' });
   await card.waitFor({ state: 'detached' });
-  await page.getByLabel('Include ended requests').check();
+  await page.getByLabel('State').selectOption('All');
   await card.getByText('ended just now').waitFor();
   await card.getByText('Cancelled').waitFor();
+  await page.getByRole('searchbox').fill('the atla');
+  await page.waitForURL(/match=the\+atla|match=the%20atla/);
+  await card.waitFor();
+  await page.getByLabel('State').selectOption('Queued');
+  await page.getByText('No request matches.').waitFor();
+  await page.goBack();
+  await card.waitFor();
+  expect(await page.getByRole('searchbox').inputValue()).toBe('the atla');
   expect(faults).toEqual([]);
 });
 

@@ -278,11 +278,11 @@ test('a drive reports its read rate with its lease, and none without one', async
     return (await askData<Plan>(app, '{ plan { drives { bytesPerSecond } } }')).plan.drives[0]?.bytesPerSecond;
   };
   const lease = await claim(app);
-  expect(await renewLease(app.ctx, lease, 600, 250e6)).toBe('renewed');
+  expect(await renewLease(app.ctx, lease, 600, { rate: 250e6, pace: [] })).toBe('renewed');
   expect(await readRate()).toBe(250e6);
   await releaseDrive(app.ctx, lease);
   expect(await readRate()).toBeNull();
-  expect(await renewLease(app.ctx, lease, 600, 7)).toBe('lost');
+  expect(await renewLease(app.ctx, lease, 600, { rate: 7, pace: [] })).toBe('lost');
   await addTaped(app.ctx, library, [{ path: '/fast/a', volume: 'FAST', size: 5_000_000 }]);
   await ask('/fast/a');
   const look = () => waitFor('a rate', async () => ((await readRate()) ?? 0) > 1000);

@@ -66,7 +66,7 @@ test('the progress of a request starts with its state, reports each step, and co
   const eventId = expect.stringMatching(/^\d+$/);
   const totals = { filesTotal: 3, filesFailed: 0, bytesTotal: '6000', at: TIME, eventId };
   expect(results.map(({ requestProgress }) => requestProgress)).toEqual([
-    { ...totals, state: 'RESTORING', filesOnDisk: 0, bytesOnDisk: '0', end: null },
+    { ...totals, state: 'RESTORING', filesOnDisk: 0, bytesOnDisk: '0', end: END },
     { ...totals, state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '1000', end: END },
     { ...totals, state: 'RESTORING', filesOnDisk: 2, bytesOnDisk: '3000', end: END },
     { ...totals, state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: '6000', end: null },
@@ -136,10 +136,14 @@ test('a client that resumes after an event id gets each later event once', async
   for (const { data } of await drain(second)) if (data) resumed.push(data);
   for (const { data } of await drain(whole)) if (data) seen.push(data);
   expect(seen).toHaveLength(4);
-  expect(last).toEqual(seen[1]);
-  expect(resumed).toEqual(seen.slice(2));
+  // each stream has its own estimates of the end
+  const withoutEnd = ({ requestProgress }: Progress) => ({ ...requestProgress, end: null });
+  expect(last && withoutEnd(last)).toEqual(seen[1] && withoutEnd(seen[1]));
+  expect(resumed.map(withoutEnd)).toEqual(seen.slice(2).map(withoutEnd));
   // the request has finished before this stream begins
-  expect((await drain(open<Progress>(app, resumption))).map(({ data }) => data)).toEqual(resumed);
+  expect((await drain(open<Progress>(app, resumption))).map(({ data }) => data && withoutEnd(data))).toEqual(
+    resumed.map(withoutEnd),
+  );
 });
 
 const summarize = (results: Changes[]) =>

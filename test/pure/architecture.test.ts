@@ -59,7 +59,7 @@ const mayImport: [part: string, from: string][] = [
   ['core/', 'generated/'],
   ['planner/', 'core/'],
   ['simulator/', 'planner/'],
-  ['web/', 'clients/typescript/responses core/text/bytes core/text/requested-files generated/'],
+  ['web/', 'clients/typescript/responses core/text/bytes core/text/requested-files core/text/spans generated/'],
   ['config/', 'core/'],
   ['tape/', 'core/'],
   ['db/', 'core/ config/ generated/'],
@@ -130,6 +130,7 @@ const layers = {
     'catalogue-changes recalls doctor',
     'staging',
     'plan site',
+    'watching',
   ],
   'src/engine/': ['jobs', 'drive', 'archive doctor staging notifications'],
   'src/gateway/': ['http', 'auth', 'limits', 'browser'],
@@ -333,7 +334,7 @@ const unchecked = new Set(
   readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
   readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest siteParts streamRequestPaths withSlot describeUnchecked waitingReasons
   MAX_WATCHED countDrivesIn countFilesOf countFilesOnDisks countFilesOnVolumes countLegacyUses countRequestsWithFiles countSuspensions countTokens
-  countUnresolvedPaths countVolumesIn countWaitingMail countWebhookMessages countWebhooks parseDirectory readDrivesIn readFilesByPath
+  countUnresolvedPaths countVolumesIn countWaitingMail countWebhookMessages countWebhooks parseDirectory FINISHED readEnds readDrivesIn readFilesByPath
   readFilesOnDisks readFilesOnVolumes readMember readPathRule readRequestsWithFiles readSuspension readToken readVolumesIn readWebhook
   readWebhookMessage`.match(/\w+/g),
 );

@@ -247,17 +247,18 @@ test('no file waits longer than its bound, also if others have a higher priority
   expect(findLongestPart(outcome, options)).toBeLessThanOrEqual(1);
 });
 
+const EMPTY = { mounted: undefined, running: { files: 0, bytes: 0 } };
+
 test('the plan ahead reads every file once, those of the user with less drive time first', () => {
   const users = (name: string) => ({ user: name, files: 20, bytes: 50e9, oldest: 0, priority: 0 });
   const queues = ['A', 'B', 'C'].map((volume, index) => ({
     volume,
     volumeId: index + 1,
     libraryId: 1,
-    medium: lto8,
-    isMounted: false,
+    ...{ medium: lto8, measured: lto8, isMounted: false },
     users: [users(volume === 'C' ? 'light' : 'heavy')],
   }));
-  const drives = ['one', 'two'].map((name) => ({ name, libraryId: 1, volumeId: null, runningBytes: 0 }));
+  const drives = ['one', 'two'].map((name) => ({ name, libraryId: 1, volumeId: null, ...EMPTY }));
   const shares = new Map([['heavy', 9000]]);
   const { stays, turnOf } = planAhead({ queues, drives, shares, now: 1000, policy: defaultPolicy });
   expect(stays.map(({ volume, drive, files }) => ({ volume, drive, files: Math.round(files) }))).toEqual([
@@ -274,9 +275,9 @@ test('the plan ahead reads every file once, those of the user with less drive ti
 test('the plan ahead gives drives volumes of their own library, and ignores libraries without drives', () => {
   const users = [{ user: 'ann', files: 20, bytes: 50e9, oldest: 0, priority: 0 }];
   const queues = [1, 2, 2, 3].map((libraryId, index) => ({
-    ...{ volume: `V${index}`, volumeId: index + 1, libraryId, medium: lto8, isMounted: false, users },
+    ...{ volume: `V${index}`, volumeId: index + 1, libraryId, medium: lto8, measured: lto8, isMounted: false, users },
   }));
-  const drives = [1, 2].map((libraryId) => ({ name: `of ${libraryId}`, libraryId, volumeId: null, runningBytes: 0 }));
+  const drives = [1, 2].map((libraryId) => ({ name: `of ${libraryId}`, libraryId, volumeId: null, ...EMPTY }));
   const { stays, turnOf } = planAhead({ queues, drives, shares: new Map(), now: 1000, policy: defaultPolicy });
   expect(stays.map(({ volume, drive }) => [volume, drive]).sort()).toEqual([
     ['V0', 'of 1'],

@@ -5,9 +5,8 @@ import { text as readText } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createImportView } from '../../src/cli/catalogue/import-progress.js';
 import { formatBar, ProgressLine } from '../../src/cli/terminal/progress-line.js';
-import { formatEnd, formatFromNow, formatSpan } from '../../src/cli/terminal/times.js';
-import { secondsOf } from '../../src/core/time.js';
-import { estimateEnd } from '../../src/domain/requests/request-watch.js';
+import { formatEnd, formatFromNow } from '../../src/cli/terminal/times.js';
+import { formatSpan } from '../../src/core/text/spans.js';
 import { readScreen } from '../support/screen.js';
 
 test.each([
@@ -33,15 +32,17 @@ test.each([
 
 test('the end of a request with a retry is shown as that of the retry', () => {
   const now = '2026-01-02T03:04:05Z';
-  const end = { earliest: now, planned: now, latest: now };
+  const end = { at: now, earliest: now, planned: now, latest: now, isMeasured: true };
   expect(formatEnd(now, end)).toBe('done in a few seconds');
   expect(formatEnd(now, end, { nextTry: now })).toBe('done after the next attempt, which starts now');
   expect(formatEnd(now, end, { nextTry: '2026-01-02T03:09:05Z' })).toBe(
     'done after the next attempt, which starts in 5 min',
   );
   const later = '2026-01-02T03:14:05Z';
-  const ends = { earliest: later, planned: later, latest: later };
+  const ends = { at: now, earliest: later, planned: later, latest: later, isMeasured: true };
   expect(formatEnd(now, ends, { nextTry: now })).toMatch(/^done in about 10 min \(/);
+  const nominal = { ...ends, isMeasured: false };
+  expect(formatEnd(now, nominal)).toBe('done in about 10 min (10 min to 10 min; estimate without measurements)');
 });
 
 beforeEach(() => {
@@ -117,34 +118,6 @@ test('lines above a bar are drawn over with it, whatever their length, and notes
   text = '日本'.repeat(20);
   line.draw();
   expect(readScreen(out.text).at(3)).toBe(`${'日本'.repeat(14)}日…`);
-});
-
-const AT = '2026-01-02T03:04:05';
-
-test.each([
-  ['small files by their number', { filesTotal: 20, filesOnDisk: 10, bytesTotal: 2_001_000n, bytesOnDisk: 1000n }, 60],
-  [
-    'large files by their bytes',
-    { filesTotal: 4, filesOnDisk: 1, bytesTotal: 10n ** 13n, bytesOnDisk: 10n ** 12n },
-    540,
-  ],
-  [
-    'failed files not at all',
-    { filesTotal: 4, filesOnDisk: 1, filesFailed: 2, bytesTotal: 400n, bytesOnDisk: 100n },
-    60,
-  ],
-  ['empty files by their number', { filesTotal: 3, filesOnDisk: 1, bytesTotal: 0n, bytesOnDisk: 0n }, 120],
-])('the time that is left counts %s', (_what, progress, seconds) => {
-  const now = '2026-01-02T03:05:05';
-  const end = estimateEnd({ state: 'RESTORING', filesFailed: 0, ...progress }, AT, now);
-  const { earliest = 0, planned = 0, latest = 0 } = end ?? {};
-  expect(Math.abs(planned - secondsOf(now) - seconds)).toBeLessThan(2);
-  expect([earliest < planned, planned < latest]).toEqual([true, true]);
-});
-
-test('no end is estimated before the first file is on disk', () => {
-  const progress = { filesTotal: 3, filesOnDisk: 0, filesFailed: 1, bytesTotal: 3n, bytesOnDisk: 0n };
-  expect(estimateEnd({ state: 'RESTORING', ...progress }, AT, AT)).toBeNull();
 });
 
 /** Returns the current line of the terminal. */

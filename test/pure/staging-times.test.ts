@@ -77,10 +77,11 @@ const plan = (staged: StagedAhead, readers = 2) => ({
   ...{ now: NOW, ahead },
   drives: new Map([[7, readers]]),
   staged: new Map([[7, staged]]),
+  mounted: new Set<number>(),
 });
 const unresolved = (given: Partial<PartAhead> = {}): PartAhead => ({
   ...{ volumeId: 1, libraryId: 7, medium: findMedium('linear'), files: 1, bytes: 400e6, isReading: false },
-  ...{ notBefore: undefined, staged: { state: 'unasked', askedSeconds: 0 } },
+  ...{ isMeasured: true, notBefore: undefined, staged: { state: 'unasked', askedSeconds: 0 } },
   ...given,
 });
 

@@ -2,6 +2,7 @@
 import { planAhead } from '../../src/planner/ahead.js';
 import { type EndRange, rangeOf } from '../../src/planner/end-range.js';
 import type { Medium } from '../../src/planner/media.js';
+import { addFile, addMount, isMeasured, measuredMedium, type PaceSums, parsePace } from '../../src/planner/pace.js';
 import type { WaitingVolume } from '../../src/planner/queue.js';
 import { PlannedStrategy } from '../../src/simulator/planned.js';
 import { type BusyDrive, simulate } from '../../src/simulator/simulate.js';
@@ -16,13 +17,25 @@ export interface ToldEnd {
 }
 
 /** Simulates a load with Tapegate's planner, and estimates the end of each request on arrival. */
-export function followEnds(arrivals: readonly Arrival[], options: { drives: number; medium: Medium }): ToldEnd[] {
+export function followEnds(
+  arrivals: readonly Arrival[],
+  options: { drives: number; medium: Medium; slowness?: number; learnsFrom?: number },
+): ToldEnd[] {
   const strategy = new PlannedStrategy(options.medium);
   const ranges = new Map<string, EndRange>();
+  let pace = parsePace([]);
+  let read = 0;
   const outcome = simulate(strategy, arrivals, {
     ...options,
+    onRead: ({ size }, seconds) => {
+      read++;
+      if (seconds.mount > 0) pace = addMount(pace, seconds.mount);
+      pace = addFile(pace, { medium: options.medium, files: 30, bytes: size, seconds: seconds.read });
+    },
     onAsked: (files, now, drives) => {
-      const tell = createTeller(strategy, now, drives);
+      if (read < (options.learnsFrom ?? 0)) return;
+      const isKnown = options.learnsFrom !== undefined;
+      const tell = createTeller(strategy, now, { busy: drives, pace: isKnown ? pace : parsePace([]) });
       for (const [key, own] of groupBy(files, keyOf)) {
         const range = tell(own);
         if (range) ranges.set(key, range);
@@ -54,7 +67,11 @@ function groupBy<Item>(items: readonly Item[], key: (item: Item) => string): Map
 const LIBRARY = 1;
 
 /** Returns a function that estimates ends from the current queue, as src/domain/plan does. */
-function createTeller(strategy: PlannedStrategy, now: number, busy: readonly BusyDrive[]) {
+function createTeller(
+  strategy: PlannedStrategy,
+  now: number,
+  { busy, pace }: { busy: readonly BusyDrive[]; pace: PaceSums },
+) {
   const state = strategy.stateAt(now);
   const ids = new Map<string, number>();
   const idOf = (volume: string): number => {
@@ -68,28 +85,32 @@ function createTeller(strategy: PlannedStrategy, now: number, busy: readonly Bus
     volumeId: idOf(queue.volume),
     libraryId: LIBRARY,
     isMounted: mounted.has(queue.volume),
+    measured: measuredMedium(queue.medium, pace),
   }));
-  const medium = queues[0]?.medium;
+  const medium = queues[0]?.measured;
   const drives = busy.map(({ drive, freeAt }) => ({
     name: `drive-${drive.index}`,
     libraryId: LIBRARY,
     volumeId: drive.volume === undefined ? null : idOf(drive.volume),
-    runningBytes: Math.max(freeAt - now, 0) * (medium?.streamBytesPerSecond ?? 0),
+    mounted: drive.volume === undefined ? undefined : medium,
+    running: { files: 0, bytes: Math.max(freeAt - now, 0) * (medium?.streamBytesPerSecond ?? 0) },
   }));
   const ahead = planAhead({ queues, drives, ...state });
+  const mountedIds = new Set(drives.flatMap(({ volumeId }) => volumeId ?? []));
   return (files: readonly Arrival[]): EndRange | undefined => {
     if (!medium) return undefined;
     const parts = [...groupBy(files, (file) => file.volume)].map(([volume, own]) => ({
       volumeId: idOf(volume),
       libraryId: LIBRARY,
       medium,
+      isMeasured: isMeasured(pace),
       files: own.length,
       bytes: own.reduce((sum, file) => sum + file.size, 0),
       isReading: false,
       notBefore: undefined,
       staged: undefined,
     }));
-    const plan = { now, ahead, drives: new Map([[LIBRARY, drives.length]]), staged: new Map() };
+    const plan = { now, ahead, drives: new Map([[LIBRARY, drives.length]]), staged: new Map(), mounted: mountedIds };
     return rangeOf(plan, files[0]?.user ?? '', parts);
   };
 }

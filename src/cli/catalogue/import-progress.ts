@@ -1,9 +1,9 @@
 /** Shows the progress of an import: a line in a terminal, or with `--progress`, a log line every half minute. */
 import { pipeline, type Readable, Transform } from 'node:stream';
 import { formatBytes } from '../../core/text/bytes.js';
+import { formatSpan } from '../../core/text/spans.js';
 import { stderr } from '../terminal/io.js';
 import { ProgressLine, type ProgressOutput } from '../terminal/progress-line.js';
-import { formatSpan } from '../terminal/times.js';
 
 const LOG_MS = 30_000;
 

@@ -9,9 +9,10 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { isLoopback } from '../../core/net/address-ranges.js';
 import { fetchBounded } from '../../core/net/bounded-fetch.js';
 import { isTrustworthyUrl } from '../../core/net/issuer-urls.js';
+import { formatSpan } from '../../core/text/spans.js';
 import { CommandError, ConnectionError, describeNetworkError, formatNetworkError } from '../terminal/failure.js';
 import { printToStderr } from '../terminal/output.js';
-import { formatSpan } from '../terminal/times.js';
+
 import { changeToken, isDue, type Login, readStoredToken, type StoredToken } from './stored-tokens.js';
 
 const ANSWER_MS = 10_000;

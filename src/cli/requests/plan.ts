@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { present } from '../../../clients/typescript/responses.js';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
+import { formatSpan } from '../../core/text/spans.js';
 import {
   PlanDocument,
   type PlannedDriveFragment,
@@ -13,7 +14,7 @@ import { ask } from '../connection/gateway-client.js';
 import { findSite } from '../connection/where.js';
 import { readId, toNumber } from '../terminal/arguments.js';
 import { type OutputOptions, printJson, printLine, printTable, printToStderr } from '../terminal/output.js';
-import { formatEnd, formatFromNow, formatProblem, formatSpan, secondsBetween } from '../terminal/times.js';
+import { formatEnd, formatFromNow, formatProblem, secondsBetween } from '../terminal/times.js';
 import { requireRequest } from './request-files.js';
 
 export function register(program: Command): void {

@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
 import { printable } from '../../core/text/printable.js';
+import { formatSpan } from '../../core/text/spans.js';
 import {
   type EndFragment,
   RequestProgressDocument,
@@ -16,7 +17,7 @@ import { CommandError, ConnectionError, exitCodes, InterruptedError } from '../t
 import { onInterrupt, stderr } from '../terminal/io.js';
 import { type OutputOptions, printJson, printLine, printToStderr } from '../terminal/output.js';
 import { formatBar, ProgressLine } from '../terminal/progress-line.js';
-import { formatEnd, formatSpan, secondsBetween } from '../terminal/times.js';
+import { formatEnd, secondsBetween } from '../terminal/times.js';
 import {
   addPathsOptions,
   describePartial,
@@ -81,7 +82,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
       // remove the old reason for waiting when the request's state changes
       if (progress.state !== last?.state) view.waiting = undefined;
       last = progress;
-      const { bytesPerSecond: _, ...shown } = progress;
+      const { bytesPerSecond: _rate, elapsedSeconds: _elapsed, ...shown } = progress;
       if (isJson) printJson(shown);
       else if (view.text || !isReleased(last)) draw(line, view, last);
     }
@@ -174,12 +175,13 @@ function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
   view.reason = undefined;
   const seconds = secondsBetween(first.at, now.at);
   const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
-  const left = now.end === null ? undefined : secondsBetween(now.at, now.end.planned);
+  const left = now.end === null ? undefined : secondsBetween(now.end.at, now.end.planned);
   const isDone = now.filesOnDisk + now.filesFailed === now.filesTotal;
   const facts = [
     `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${describeFailed(now)}`,
     `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
     `${formatBytes(Math.round(rate))}/s`,
+    ...(now.elapsedSeconds === null || now.elapsedSeconds < 1 ? [] : [`${formatSpan(now.elapsedSeconds)} elapsed`]),
     isReleased(now) ? now.state.toLowerCase() : isDone ? describeDone(now) : describeLeft(view, now, left),
   ];
   const isWhole = now.bytesTotal === 0n && isDone && !isReleased(now);
@@ -203,9 +205,11 @@ const MAX_REASON = 80;
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;
-  const isStopped = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.end);
+  const hasBegun = left !== undefined && now.filesOnDisk > 0;
+  const isStopped = waiting !== undefined && !waiting.isReading && !(hasBegun && waiting.end);
   if (waiting?.reason === undefined || !(isStopped || !waiting.end)) {
-    return left === undefined ? now.state.toLowerCase() : `${formatSpan(Math.max(left, 1))} left`;
+    if (left === undefined) return now.state.toLowerCase();
+    return `${formatSpan(Math.max(left, 1))} left${now.end?.isMeasured === false ? ', without measurements' : ''}`;
   }
   const state = waiting.isReading ? 'reading' : 'waiting';
   if (stderr().isTTY) {

@@ -1,5 +1,6 @@
 /** Formats times and time spans for commands. */
 
+import { formatSpan } from '../../core/text/spans.js';
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../../core/time.js';
 import type { EndFragment } from '../../generated/operations.js';
 import { commandState } from './io.js';
@@ -45,15 +46,6 @@ export function formatFromNow(seconds: number): string {
   return seconds < 0 ? `${span} ago` : `in ${span}`;
 }
 
-export function formatSpan(seconds: number): string {
-  if (seconds < 1) return 'now';
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return seconds < 48 * 3600 ? `${toTenth(seconds / 3600)} h` : `${toTenth(seconds / 86_400)} days`;
-}
-
-const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, '');
-
 /**
  * Describes a problem and, if Tapegate will try again, the time until the next attempt: `no answer (next try in 14 s)`.
  */
@@ -81,5 +73,7 @@ export function formatEnd(
     const fromNow = secondsBetween(now, nextTry);
     return `done after the next attempt, which starts ${fromNow < 1 ? 'now' : formatFromNow(fromNow)}`;
   }
-  return planned === 'now' ? 'done in a few seconds' : `done in about ${planned} (${earliest} to ${latest})`;
+  const note = end.isMeasured ? '' : 'estimate without measurements';
+  if (planned === 'now') return `done in a few seconds${note && ` (${note})`}`;
+  return `done in about ${planned} (${earliest} to ${latest}${note && `; ${note}`})`;
 }

@@ -240,7 +240,8 @@ async function estimateRange(
   );
   const plan = await readPlan(ctx, hypothetical);
   const { now: at } = plan;
-  if (parts.length === 0) return { end: { earliest: at, planned: at, latest: at }, endUnknown: undefined };
+  if (parts.length === 0)
+    return { end: { at, earliest: at, planned: at, latest: at, isMeasured: true }, endUnknown: undefined };
   const waiting = joinByWait(groups).map((group) => ({ ...group, isReading: false, nextTry: null }));
   return findEnd(plan, user, waiting);
 }

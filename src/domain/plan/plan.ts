@@ -7,6 +7,8 @@ import { addSeconds, secondsOf } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
 import type { LibraryContract, SuspensionMode } from '../../generated/prisma/enums.js';
 import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
+import { findMedium } from '../../planner/media.js';
+import { isMeasured, joinPaces, measuredMedium, type PaceSums, parsePace } from '../../planner/pace.js';
 import type { StagedAhead } from '../../planner/queue.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
@@ -38,10 +40,14 @@ export interface PlanDrive {
   hasLibraryFailed: boolean;
   volumeId: number | null;
   volume: string | null;
+  /** Cost model of the mounted volume; null if no volume is mounted. */
+  medium: string | null;
   filesRunning: number;
   bytesRunning: bigint;
   /** The drive's recent read rate in bytes per second, as reported by its engine; null if unknown. */
   rate: number | null;
+  /** Sums of measured times (src/planner/pace.ts). */
+  pace: number[];
 }
 
 export type PlanUser = QueueEntry;
@@ -73,6 +79,8 @@ export interface Plan {
   drives: PlanDrive[];
   volumes: PlanVolume[];
   ahead: Ahead;
+  /** Measured speed of the drives of each library, by library id. */
+  paces: ReadonlyMap<number, PaceSums>;
   shares: Shares;
   /** Problems of libraries whose last call failed, by library id. */
   failures: ReadonlyMap<number, LibraryProblem>;
@@ -115,15 +123,19 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   ]);
   const staged = await readStagedLibraries(ctx, libraries, more);
   const all = [...entries, ...more];
-  const queues = groupByVolume([...entries.filter(({ volumeId }) => !roomless.has(volumeId)), ...more]);
+  const paces = readPaces(drives);
+  const queues = groupByVolume(
+    [...entries.filter(({ volumeId }) => !roomless.has(volumeId)), ...more],
+    (medium, libraryId) => measuredMedium(medium, paces.get(libraryId) ?? NO_PACE),
+  );
   const now = secondsOf(ctx.now());
   // staging libraries schedule their tapes themselves, so Tapegate does not mount their volumes
   const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
   const ahead = planAhead({
     queues,
-    drives: working.map(({ name, libraryId, volumeId, bytesRunning }) => ({
-      ...{ name, libraryId, volumeId },
-      runningBytes: Number(bytesRunning),
+    drives: working.map(({ name, libraryId, volumeId, medium, filesRunning, bytesRunning }) => ({
+      ...{ name, libraryId, volumeId, mounted: mediumAt({ paces }, medium ?? '', libraryId).medium },
+      running: { files: filesRunning, bytes: Number(bytesRunning) },
     })),
     shares,
     now,
@@ -135,10 +147,32 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     drives,
     volumes: orderVolumes(all, ahead, about),
     ahead,
+    paces,
     shares,
     failures,
     staged,
   };
+}
+
+const NO_PACE = parsePace([]);
+
+/** Returns the pace of the working drives of each library. If these drives have read nothing yet, that of all drives. */
+function readPaces(drives: readonly PlanDrive[]): Map<number, PaceSums> {
+  const joinOf = (libraryId: number, chosen: readonly PlanDrive[]) =>
+    joinPaces(chosen.filter((drive) => drive.libraryId === libraryId).map(({ pace }) => parsePace(pace)));
+  const working = drives.filter(isWorking);
+  return new Map(
+    [...new Set(drives.map(({ libraryId }) => libraryId))].map((id) => {
+      const pace = joinOf(id, working);
+      return [id, isMeasured(pace) ? pace : joinOf(id, drives)];
+    }),
+  );
+}
+
+/** Returns a medium with the speed of a library's drives, and whether this speed was measured. */
+export function mediumAt(plan: Pick<Plan, 'paces'>, name: string, libraryId: number) {
+  const pace = plan.paces.get(libraryId) ?? NO_PACE;
+  return { medium: measuredMedium(findMedium(name), pace), isMeasured: isMeasured(pace) };
 }
 
 export function describeLibraryFailure({ library, problem }: LibraryProblem): string {
@@ -162,13 +196,13 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
        sd.mode IS NULL AND sb.mode IS NULL AS "isOpen",
        CASE WHEN 'IMMEDIATE' IN (sd.mode, sb.mode) THEN 'IMMEDIATE' ELSE coalesce(sd.mode, sb.mode) END AS "suspensionMode",
        b.contract = 'DRIVE' AND y.read_problem IS NOT NULL AND (${isClaimed} OR ${hasEngine}) AS "hasLibraryFailed",
-       d.volume_id AS "volumeId", v.name AS volume,
+       d.volume_id AS "volumeId", v.name AS volume, v.medium,
        count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning",
-       CASE WHEN ${isClaimed} THEN d.rate END AS rate
+       CASE WHEN ${isClaimed} THEN d.rate END AS rate, d.pace
      FROM drive d JOIN library b ON b.id = d.library_id LEFT JOIN volume v ON v.id = d.volume_id LEFT JOIN engine_process p ON p.id = d.engine_id
        LEFT JOIN suspended_drive sd ON sd.drive_id = d.id LEFT JOIN suspended_library sb ON sb.library_id = b.id LEFT JOIN stager y ON y.library_id = b.id
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
-     GROUP BY d.id, b.id, v.name, p.host, sd.mode, sb.mode, y.read_problem ORDER BY d.id`,
+     GROUP BY d.id, b.id, v.name, v.medium, p.host, sd.mode, sb.mode, y.read_problem ORDER BY d.id`,
   );
 }
 
@@ -276,6 +310,8 @@ export interface StagedLibrary extends StagedAhead {
    * stage files.
    */
   isAway: boolean;
+  /** Whether `waits` contains measured times. */
+  isMeasured: boolean;
 }
 
 interface StagedRow {
@@ -309,6 +345,7 @@ async function readStagedLibraries(
       const ahead: StagedLibrary = {
         name: library.name,
         isAway,
+        isMeasured: waits.length > 0,
         waits: isAway ? [] : waitsOf(ctx, library, waits),
         depth: {
           files: library.depthFiles ?? DEPTH_FILES,

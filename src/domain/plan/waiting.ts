@@ -1,18 +1,13 @@
 /** Reports why requests wait, their positions in the plan, and their estimated ends. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { secondsOf } from '../../core/time.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type EndRange, type PartAhead, rangeOf } from '../../planner/end-range.js';
-import { findMedium } from '../../planner/media.js';
 import { waitOf } from '../../planner/queue.js';
 import { isChanged, isResting, isUnplaced, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { readRoom } from '../disks/disks.js';
 import { suspensionText } from '../health/suspensions.js';
-import { allow } from '../policy.js';
-import { watchRequest } from '../requests/request-watch.js';
-import { getRequest } from '../requests/rows.js';
-import { describeLibraryFailure, isWorking, type Plan, readPlan } from './plan.js';
+import { describeLibraryFailure, isWorking, mediumAt, type Plan, readPlan } from './plan.js';
 
 export const waitingReasons = {
   READING: 'a drive is reading the files',
@@ -80,11 +75,16 @@ const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'USER_SUSPENDED',
 ]);
 
-export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
+/** @param readCurrentPlan function that returns the plan. Default: computes the plan */
+export async function readWaiting(
+  ctx: Context,
+  requestIds: readonly number[],
+  readCurrentPlan = () => ctx.events.shared.read('plan', () => readPlan(ctx)),
+): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
   // share the plan among all callers, because thousands of clients might watch a request's end
-  const plan = await ctx.events.shared.read('plan', () => readPlan(ctx));
+  const plan = await readCurrentPlan();
   const byRequest = new Map<number, PartRow[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
   const room = await readRoom(ctx);
@@ -265,8 +265,9 @@ function estimatePartsEnd(plan: Plan, user: string, parts: readonly EndPart[]): 
   const drives = new Map<number, number>();
   for (const { libraryId } of plan.drives.filter(isWorking)) drives.set(libraryId, (drives.get(libraryId) ?? 0) + 1);
   const { now, ahead, staged } = plan;
+  const mounted = new Set(plan.drives.flatMap(({ volumeId }) => volumeId ?? []));
   return rangeOf(
-    { now, ahead, drives, staged },
+    { now, ahead, drives, staged, mounted },
     user,
     parts.map((part) => toPartAhead(plan, part)),
   );
@@ -288,75 +289,19 @@ function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
 function toPartAhead(plan: Plan, part: EndPart): PartAhead {
   const { volumeId, libraryId, medium, files, bytes, isReading, nextTry, isStaged, askedAt } = part;
   const askedSeconds = askedAt === null ? 0 : Math.max(plan.now - secondsOf(askedAt), 0);
+  const staged = plan.staged.get(libraryId ?? 0);
+  const atLibrary = mediumAt(plan, staged ? 'linear' : medium, libraryId ?? 0);
   const state = isStaged ? 'ready' : askedAt === null ? 'unasked' : 'asked';
   return {
     volumeId: volumeId ?? 0,
     libraryId: libraryId ?? 0,
-    medium: findMedium(medium),
+    ...atLibrary,
     files,
     bytes: Number(bytes),
     isReading,
     notBefore: nextTry === null ? undefined : secondsOf(nextTry),
-    staged: plan.staged.has(libraryId ?? 0) ? { state, askedSeconds } : undefined,
+    ...(staged
+      ? { staged: { state, askedSeconds }, isMeasured: staged.isMeasured && atLibrary.isMeasured }
+      : { staged: undefined }),
   };
-}
-
-export interface RequestEnd {
-  requestId: number;
-  at: string;
-  end: EndRange | undefined;
-}
-
-const POLL_MS = 10_000;
-
-/**
- * Yields the time range in which a request is expected to end. Yields a new range whenever the planned end is no longer
- * in the range that was yielded last. Stops when the request has finished.
- * @throws NotFoundError
- */
-export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
-  allow(ctx, 'watchEnd');
-  await getRequest(ctx, id);
-  const ended = new AbortController();
-  const finished = untilFinished(ctx, id, signal).finally(() => ended.abort());
-  finished.catch(() => {}); // the error is not lost, because the promise is awaited at the end of this function
-  let last: RequestEnd | undefined;
-  for await (const end of pollEnd(ctx, id, AbortSignal.any([signal, ended.signal]))) {
-    if (last && !hasMoved(last.end, end)) continue;
-    last = { requestId: id, at: ctx.now(), end };
-    yield last;
-  }
-  await finished;
-}
-
-/** Yields the planned end immediately, every ten seconds, and after each suspension or resumption. */
-async function* pollEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<EndRange | undefined> {
-  const read = async () => (await readWaiting(ctx, [id])).get(id)?.end;
-  let changed = new AbortController();
-  const unlisten = ctx.events.onNotify('suspension', () => changed.abort());
-  try {
-    yield await read();
-    while (!signal.aborted) {
-      await sleep(POLL_MS, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => {});
-      if (signal.aborted) return;
-      changed = new AbortController();
-      // ignore errors: if the database is unreachable, the next iteration reads the plan again
-      const result = await read().then(
-        (end) => ({ end }),
-        () => undefined,
-      );
-      if (result) yield result.end;
-    }
-  } finally {
-    unlisten();
-  }
-}
-
-async function untilFinished(ctx: Context, id: number, signal: AbortSignal): Promise<void> {
-  for await (const _ of watchRequest(ctx, { id }, signal));
-}
-
-function hasMoved(before: EndRange | undefined, now: EndRange | undefined): boolean {
-  if (!before || !now) return before !== now;
-  return now.planned < before.earliest || now.planned > before.latest;
 }

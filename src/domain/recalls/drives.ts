@@ -24,6 +24,8 @@ export interface Lease {
   epoch: bigint;
   /** Number of failed attempts to use the drive since the last success. */
   failures: number;
+  /** Sums of measured times (src/planner/pace.ts), as stored when the drive was claimed. */
+  pace: number[];
 }
 
 const UNIQUE_VIOLATION = '23505';
@@ -84,25 +86,25 @@ export async function claimDrive(
            OR (d.engine_id IS NULL AND (${isOfSite} OR EXISTS (
              SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING'))))
        ORDER BY d.id LIMIT 1 ${locking.freeDrive})
-     RETURNING id AS "driveId", name AS "driveName", library_id AS "libraryId", epoch, failures`,
+     RETURNING id AS "driveId", name AS "driveName", library_id AS "libraryId", epoch, failures, pace`,
   );
   return rows[0] && { ...rows[0], engineId: claim.engineId };
 }
 
 /**
  * Renews a drive's lease, even if the lease has expired, unless another engine has claimed the drive. Also records the
- * drive's read rate in bytes per second. Does not wait for locks.
+ * drive's read rate in bytes per second and its pace. Does not wait for locks.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(
   ctx: Context,
   lease: Lease,
   leaseSeconds: number,
-  rate = 0,
+  { rate, pace }: { rate: number; pace: readonly number[] } = { rate: 0, pace: lease.pace },
 ): Promise<'renewed' | 'busy' | 'lost'> {
   const rows = await ctx.db.vitalRows<{ answer: 'renewed' | 'busy' | 'lost' }>(
     sql`WITH renewed AS (
-       UPDATE drive SET rate = ${rate}::float8, lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
+       UPDATE drive SET rate = ${rate}::float8, pace = ${pace}::float8[], lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
        WHERE id = (SELECT d.id FROM drive d
          WHERE ${isHeldUnder(lease)} ${locking.freeDriveToRenew})
        RETURNING id)
@@ -117,9 +119,9 @@ export async function renewLease(
  * Releases a drive. If recalls are still running on the drive, marks the lease as expired, so that the next engine to
  * claim the drive recovers the recalls.
  */
-export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
+export async function releaseDrive(ctx: Context, lease: Lease, pace: readonly number[] = lease.pace): Promise<void> {
   await ctx.db.pool.query(
-    sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, rate = NULL, lease_until = CASE
+    sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, rate = NULL, pace = ${pace}::float8[], lease_until = CASE
        WHEN EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING') THEN timezone('utc', clock_timestamp())
      END WHERE ${isHeldUnder(lease)}`,
   );

@@ -115,7 +115,7 @@ async function useDrive(
   } finally {
     options.leave.removeEventListener('abort', onLeave);
     lease.endRenewal();
-    await releaseDrive(ctx, claimed).finally(() => {
+    await releaseDrive(ctx, claimed, lease.meter.sums).finally(() => {
       if (calls.hasHung) options.onHang();
     });
   }

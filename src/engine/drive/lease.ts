@@ -13,6 +13,7 @@ import { type Lease, renewLease } from '../../domain/recalls/drives.js';
 import { isHeld, type ReadyCopy, recordReady } from '../../domain/recalls/ends.js';
 import type { CallWatch } from '../../restore-area/call-watch.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
+import { PaceMeter } from './pace-meter.js';
 
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
@@ -24,6 +25,8 @@ export interface HeldLease extends Lease {
   giveUp(): void;
   calls: CallWatch;
   recordBytes(bytes: number): void;
+  /** Measures the drive's speed, so that estimates can use it. */
+  meter: PaceMeter;
   /** Whether the drive has read a file since it mounted the current volume. */
   hasRead: boolean;
   visitedAt: string;
@@ -43,11 +46,12 @@ interface HoldOptions {
 export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
   const { leaseSeconds, claimedAt, held } = options;
   const rate = new ReadRate();
+  const meter = new PaceMeter(lease.pace);
   held.add(lease.driveId);
   const renewal = new Renewal(lease.driveName, {
     leaseSeconds,
     claimedAt,
-    renew: () => renewLease(ctx, lease, leaseSeconds, rate.take()),
+    renew: () => renewLease(ctx, lease, leaseSeconds, { rate: rate.take(), pace: meter.sums }),
     onEnd: () => held.delete(lease.driveId),
   });
   const signal = AbortSignal.any([renewal.lost, options.stop]);
@@ -60,6 +64,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     giveUp: () => renewal.lose(),
     calls: options.calls,
     recordBytes: (bytes) => rate.add(bytes),
+    meter,
     hasRead: false,
     visitedAt: ctx.now(),
   };

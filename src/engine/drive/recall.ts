@@ -290,21 +290,23 @@ class RecalledCopy {
     const { recall } = this;
     let isDiskFault = false;
     try {
-      return await readChecked(
-        volume,
-        { ...recall, path: recall.tapePath },
-        {
-          signal,
-          wantsAdler32: !recall.hasAdler32,
-          sink: (chunk) => {
-            this.work.lease.recordBytes(chunk.length);
-            return this.onDisk(() => this.file.write(chunk)).catch((error: unknown) => {
-              isDiskFault = true;
-              throw error;
-            });
+      return await this.work.lease.meter.read(recall.size, () =>
+        readChecked(
+          volume,
+          { ...recall, path: recall.tapePath },
+          {
+            signal,
+            wantsAdler32: !recall.hasAdler32,
+            sink: (chunk) => {
+              this.work.lease.recordBytes(chunk.length);
+              return this.onDisk(() => this.file.write(chunk)).catch((error: unknown) => {
+                isDiskFault = true;
+                throw error;
+              });
+            },
+            describe: (difference) => describeDifference(recall, difference),
           },
-          describe: (difference) => describeDifference(recall, difference),
-        },
+        ),
       );
     } catch (error) {
       if (error instanceof TapeError && !isDiskFault) markTapeFault(error);

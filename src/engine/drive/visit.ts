@@ -4,6 +4,7 @@
  */
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
+import { sumOf } from '../../planner/backlog.js';
 import type { WaitingVolume } from '../../planner/queue.js';
 import {
   DriveError,
@@ -79,14 +80,23 @@ class Visit {
   }
 
   async leave(): Promise<void> {
-    await this.reader.leave(async () => await this.mounted?.unmount());
+    await this.reader.leave(async () => {
+      const { mounted } = this;
+      if (mounted) await this.lease.meter.unmount(() => mounted.unmount());
+    });
+  }
+
+  private async mount(signal: AbortSignal): Promise<MountedVolume> {
+    const { volume, medium } = this.volume;
+    const { files } = sumOf(this.volume);
+    return await this.lease.meter.mount(medium, files, () => this.library.mount(volume, this.lease.driveName, signal));
   }
 
   private async workBatch(batch: Batch): Promise<void> {
     const { outcomes } = this.reader;
     const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
     try {
-      this.mounted ??= await this.library.mount(this.volume.volume, this.lease.driveName, batch.signal);
+      this.mounted ??= await this.mount(batch.signal);
       await this.readBatch(this.mounted, batch, (ended) => outcomes.report(ended, judge));
     } catch (error) {
       const isMountFailure = this.mounted === undefined;

@@ -14,6 +14,7 @@ import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import { releaseStaged } from '../../domain/staging/call-results.js';
 import { leaveReadBack, type ReadyCopy, readReady, readStagingOf, takeReadBack } from '../../domain/staging/intend.js';
 import { readRests } from '../../domain/staging/stagers.js';
+import { findMedium } from '../../planner/media.js';
 import { readChecked } from '../../restore-area/checksum.js';
 import { isRefusal, LibraryError } from '../../tape/drive-library.js';
 import { NotReadyError } from '../../tape/staging.js';
@@ -74,6 +75,9 @@ const RENEW_MS = 2000;
 
 const PLANNED_FILES = 1000;
 
+/** The cost model of reads from a staging library. */
+const LINEAR = findMedium('linear');
+
 interface VisitOptions {
   lease: HeldLease;
   options: DriveOptions;
@@ -98,6 +102,7 @@ class ReadingVisit {
       const shares = await readShares(ctx);
       return await readReady(ctx, { libraryId: staging.id, shares, isShuffled, limit: PLANNED_FILES });
     });
+    lease.meter.use(LINEAR, 1);
     this.reader = new BatchReader(ctx, lease, plan, { ...options, stagedAt: staging.id, volume: staging.name });
   }
 

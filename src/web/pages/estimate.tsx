@@ -58,12 +58,14 @@ export function EstimateSummary({ estimate }: { estimate: EstimateFragment }) {
   );
 }
 
-function ExpectedEnd({ planned, latest }: { planned: string; latest: string }) {
+function ExpectedEnd({ planned, latest, isMeasured }: { planned: string; latest: string; isMeasured: boolean }) {
   const now = useNow();
-  if (isSoon(Date.parse(latest), now)) return <>In a moment</>;
+  const note = isMeasured ? '' : ' (estimate without measurements)';
+  if (isSoon(Date.parse(latest), now)) return <>In a moment{note}</>;
   return (
     <>
       <Moment at={planned} isFull side="ahead" />, at the latest <Moment at={latest} side="ahead" />
+      {note}
     </>
   );
 }

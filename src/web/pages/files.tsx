@@ -1,5 +1,5 @@
 /** Searches the catalogue while the user types, and requests selected or all matching files. */
-import { useEffect, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import {
   FilesWithCountDocument,
   type FilesWithCountQuery,
@@ -10,6 +10,7 @@ import { describeNoMatch } from '../no-match';
 import { Folders } from '../parts/folders';
 import { Pages, usePaging } from '../parts/paging';
 import { Problem } from '../parts/problem';
+import { Search } from '../parts/search';
 import { StageName } from '../parts/state';
 import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
@@ -20,9 +21,6 @@ import { RequestForm } from './request-form';
 import { SelectedFiles } from './selected-files';
 
 const PAGE = 50;
-
-/** Pause, in milliseconds, between the user's last keystroke and the search. */
-const TYPING_MS = 200;
 
 type Found = NonNullable<FilesWithCountQuery['list']>;
 type FoundFile = ListedFileFragment;
@@ -48,7 +46,7 @@ export function FilesPage() {
   return (
     <>
       <Title text="Files" />
-      <Search match={match} onSearch={look} />
+      <Search label="Part of a path" placeholder="/demo/ocean/2024/" match={match} onSearch={look} />
       <Folders match={match} onSearch={look} />
       <p role="status">
         {found && describeFound(match, found)}
@@ -83,31 +81,6 @@ function describeFound(match: string, { totalCount, isCountEstimated }: Found): 
   if (totalCount === null) return '';
   if (totalCount > 0 || match === '') return `${isCountEstimated ? 'About ' : ''}${count(totalCount, 'file')}`;
   return `${count(0, 'file')}: ${describeNoMatch(match)}.`;
-}
-
-function Search({ match, onSearch }: { match: string; onSearch(text: string, how: { isTyped: boolean }): void }) {
-  const [typed, setTyped] = useState(match);
-  useEffect(() => setTyped(match), [match]);
-  useEffect(() => {
-    if (typed === match) return;
-    const timer = setTimeout(() => onSearch(typed, { isTyped: true }), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [typed, match, onSearch]);
-  return (
-    <search>
-      <label class="search">
-        Part of a path
-        <input
-          type="search"
-          value={typed}
-          placeholder="/demo/ocean/2024/"
-          spellcheck={false}
-          autocapitalize="none"
-          onInput={(event) => setTyped(event.currentTarget.value)}
-        />
-      </label>
-    </search>
-  );
 }
 
 function columnsOf(chosen: ReadonlySet<string>, onChoose: ((path: string) => void) | undefined): Column<FoundFile>[] {

@@ -99,7 +99,8 @@ function PlannedEnd({ end }: { end: NonNullable<NonNullable<ShownRequest['waitin
   return (
     <>
       The request is expected to end <Moment at={end.planned} isFull side="ahead" />; at the earliest{' '}
-      <Moment at={end.earliest} side="ahead" />, at the latest <Moment at={end.latest} side="ahead" />.
+      <Moment at={end.earliest} side="ahead" />, at the latest <Moment at={end.latest} side="ahead" />
+      {end.isMeasured ? '' : ' (estimate without measurements)'}.
     </>
   );
 }

@@ -8,39 +8,62 @@ import { Pages, usePaging } from '../parts/paging';
 import { Problem } from '../parts/problem';
 import { QuotaChoice } from '../parts/quota-choice';
 import { RequestSummary } from '../parts/request-summary';
-import { isOver, RequestStateName } from '../parts/state';
+import { Search } from '../parts/search';
+import { isOver, RequestStateName, requestStates } from '../parts/state';
 import { Title } from '../parts/title';
 import { chooseHere, linkTo, useRoute } from '../route';
 import { useViewQuery } from '../view-query';
 
 const PAGE = 25;
 
-/** All states of requests. A query must list all states to find requests that have ended. */
+/** All states of requests. Without states, a query finds only live requests. */
 const ALL: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+
+function statesOf(filter: string): RequestState[] | undefined {
+  if (filter === 'all') return ALL;
+  const state = ALL.find((each) => each.toLowerCase() === filter);
+  return state && [state];
+}
 
 export function RequestsPage() {
   const { search } = useRoute();
   const quota = search.get('quota') ?? undefined;
-  const hasEnded = search.has('ended');
+  const match = search.get('match') ?? '';
+  const filter = search.get('state') ?? '';
   const paging = usePaging();
-  const variables = { first: PAGE, after: paging.after, quota, states: hasEnded ? ALL : undefined };
+  const variables = { first: PAGE, after: paging.after, quota, match: match || undefined, states: statesOf(filter) };
   const { data, error, isFetching, requestedAt, again } = useViewQuery(LatestRequestsDocument, variables);
   useRequestChanges(again);
   const requests = data?.list;
   const lines = requests?.edges.map(({ node }) => node) ?? [];
   const steps = useProgress(lines, requestedAt);
-  const choose = (chosen: { quota: string | undefined; hasEnded: boolean }) => {
+  const choose = (chosen: Record<string, string | undefined>, how?: { isTyped: boolean }) => {
     paging.restart();
-    chooseHere(['requests'], { quota: chosen.quota, ended: chosen.hasEnded ? 'too' : undefined });
+    const { quota: of, match: text, state } = { quota, match, state: filter, ...chosen };
+    chooseHere(['requests'], { quota: of, match: text || undefined, state: state || undefined }, how);
   };
   return (
     <>
       <Title text="Requests" />
+      <Search
+        label="Part of a label, a pattern or a path"
+        placeholder="ocean 2024"
+        match={match}
+        onSearch={(text, how) => choose({ match: text }, how)}
+      />
       <div class="tools">
-        <QuotaChoice value={quota ?? ''} onChoose={(chosen) => choose({ quota: chosen, hasEnded })} none="all quotas" />
-        <label class="check">
-          <input type="checkbox" checked={hasEnded} onChange={() => choose({ quota, hasEnded: !hasEnded })} />
-          Include ended requests
+        <QuotaChoice value={quota ?? ''} onChoose={(chosen) => choose({ quota: chosen })} none="all quotas" />
+        <label>
+          State{' '}
+          <select value={filter} onChange={(event) => choose({ state: event.currentTarget.value })}>
+            <option value="">Live</option>
+            <option value="all">All</option>
+            {ALL.map((state) => (
+              <option key={state} value={state.toLowerCase()}>
+                {requestStates[state]}
+              </option>
+            ))}
+          </select>
         </label>
         {requests && <p role="status">{count(requests.totalCount, 'request')}</p>}
       </div>
@@ -52,7 +75,8 @@ export function RequestsPage() {
       </ul>
       {!isFetching && !error && lines.length === 0 && (
         <p>
-          No requests. <a href="#/files">Search for files</a> to request them.
+          {match || filter ? 'No request matches.' : 'No requests.'} <a href="#/files">Search for files</a> to request
+          them.
         </p>
       )}
       <Pages paging={paging} info={requests?.pageInfo} names={['Newer', 'Older']} />

@@ -3,7 +3,7 @@
 import { countMissing, type RequestedFiles } from '../../core/text/requested-files.js';
 import type { RequestState, Stage } from '../../generated/operations.js';
 
-const requestStates: Record<RequestState, string> = {
+export const requestStates: Record<RequestState, string> = {
   QUEUED: 'Queued',
   RESTORING: 'Restoring',
   COMPLETED: 'Complete',

@@ -40,7 +40,12 @@ export async function readToken(): Promise<string | undefined> {
  */
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
-  await withLock(async () => {
+  const changed = new AbortController();
+  addEventListener('storage', ({ key }) => key === KEY && changed.abort(), { signal: changed.signal });
+  await withLock(async (hasWaited) => {
+    // a browser may show this tab the other tab's token only after the other tab has released the lock
+    if (hasWaited && readStored()?.token === kept.token) await untilAborted(changed.signal, STORAGE_MS);
+    changed.abort();
     // do not renew the token if another tab has renewed it, or the user has signed out
     if (readStored()?.token !== kept.token) return;
     const next = await renew(kept).catch(() => undefined);
@@ -49,13 +54,31 @@ async function renewStored(kept: StoredToken): Promise<void> {
   });
 }
 
+/** Maximum milliseconds until a browser shows a tab what another tab has stored. */
+const STORAGE_MS = 1000;
+
+function untilAborted(signal: AbortSignal, mostMs: number): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const timer = setTimeout(resolve, mostMs);
+    signal.addEventListener('abort', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}
+
 /**
  * Calls `use` while holding a lock that all tabs share. Browsers offer locks only on pages loaded over TLS or from this
  * host. On other pages, `use` runs without a lock.
  */
-async function withLock(use: () => Promise<void>): Promise<void> {
-  if (navigator.locks === undefined) return await use();
-  await navigator.locks.request(KEY, use);
+async function withLock(use: (hasWaited: boolean) => Promise<void>): Promise<void> {
+  if (navigator.locks === undefined) return await use(false);
+  const hasRun = await navigator.locks.request(KEY, { ifAvailable: true }, async (lock) => {
+    if (lock) await use(false);
+    return lock !== null;
+  });
+  if (!hasRun) await navigator.locks.request(KEY, () => use(true));
 }
 
 export function storeToken(kept: StoredToken, isPersistent: boolean): void {
@@ -64,9 +87,11 @@ export function storeToken(kept: StoredToken, isPersistent: boolean): void {
   notifyListeners();
 }
 
+/** Replaces the token in one step, because another tab must not take the replacement for a sign-out. */
 function write(kept: StoredToken, isPersistent: boolean): void {
-  clear();
-  (isPersistent ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(kept));
+  const [chosen, other] = isPersistent ? [localStorage, sessionStorage] : [sessionStorage, localStorage];
+  chosen.setItem(KEY, JSON.stringify(kept));
+  other.removeItem(KEY);
 }
 
 /** Deletes the stored token. @param why the reason to show on the sign-in page; undefined if the user signed out */

@@ -4,8 +4,8 @@ import { raw, sql } from '../../db/sql.js';
 import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../events/event-table.js';
 import type { Context } from '../context.js';
 import { allow } from '../policy.js';
+import { getRequest, isEnded, listRequests } from '../requests/rows.js';
 import { createProgress, type PresentProgress, type RequestProgress, readPresent } from './request-watch.js';
-import { getRequest, isEnded, listRequests } from './rows.js';
 
 interface WatchListInput {
   quota?: string | null | undefined;
@@ -41,9 +41,9 @@ export async function* watchRequestList(
   const isInList = (id: number) => chosen.has(id) || (!input.requestIds && isNew(id));
   for (const id of chosen) {
     const { start, ...present } = await readPresent(ctx, id);
-    const toProgress = createProgress(ctx, start);
+    const toProgress = createProgress(start);
     watched.set(id, { present, toProgress });
-    yield await toProgress(present.newest, { ...present, requestId: id, at: ctx.now() });
+    yield toProgress(present.newest, { ...present, requestId: id, at: ctx.now() });
   }
   const filter = {
     accepts: (event: AnyEvent): event is ProgressEvent => !isStageEvent(event) && !others.has(event.requestId),
@@ -58,7 +58,7 @@ export async function* watchRequestList(
     }
     watched.set(requestId, known);
     const isReported = id <= known.present.newest || known.present.unnumbered.includes(batchId);
-    if (!isReported) yield await known.toProgress(id, progress);
+    if (!isReported) yield known.toProgress(id, progress);
     if (isEnded(progress.state) && !input.requestIds) watched.delete(requestId);
   }
 }
@@ -98,6 +98,6 @@ async function findNew(ctx: Context, { quota }: WatchListInput, id: number): Pro
     throw error;
   });
   if (!request || (quota && request.quota.user !== quota)) return undefined;
-  const toProgress = createProgress(ctx, request.tapestoreRequestStart);
+  const toProgress = createProgress(request.tapestoreRequestStart);
   return { present: { newest: 0n, unnumbered: [] }, toProgress };
 }

@@ -8,21 +8,20 @@
 
 import { InvalidInputError, noRequest } from '../../core/errors.js';
 import type { Stage } from '../../core/stages.js';
-import { secondsBetween, secondsOf } from '../../core/time.js';
+import { secondsBetween } from '../../core/time.js';
 import { askAtLength } from '../../db/lists/snapshot.js';
 import { prepared } from '../../db/prepared.js';
 import { allOf, empty, type Sql, sql } from '../../db/sql.js';
 import type { Present } from '../../events/event-table.js';
 import { type AnyEvent, isStageEvent, type ProgressEvent, type StageEvent } from '../../events/event-table.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
-import type { EndRange } from '../../planner/end-range.js';
 import { mayPath, mayPathOfRequest, readPathFilter } from '../access/paths.js';
 import { isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkPattern } from '../input.js';
 import { holdsText } from '../match.js';
 import { allow, isVisibleQuota, rightsKey } from '../policy.js';
-import { getRequest } from './rows.js';
+import { getRequest } from '../requests/rows.js';
 
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /**
@@ -32,8 +31,8 @@ export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   eventId: bigint;
   /** Mean rate since the first recall began, in bytes per second; null if no recall has begun. */
   bytesPerSecond: number | null;
-  /** Estimated end of the request; null if unknown, for example because a required volume is suspended. */
-  eta: EndRange | null;
+  /** Seconds since the first recall began; null if no recall has begun. */
+  elapsedSeconds: number | null;
 }
 
 export interface StageChange {
@@ -61,8 +60,8 @@ export async function* watchRequest(
   const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
   const after = await checkAfter(ctx, input.after, newest);
   const reported = new Set(after === undefined ? unnumbered : []);
-  const toProgress = createProgress(ctx, knownStart);
-  if (after === undefined) yield await toProgress(newest, { ...present, requestId: input.id, at: ctx.now() });
+  const toProgress = createProgress(knownStart);
+  if (after === undefined) yield toProgress(newest, { ...present, requestId: input.id, at: ctx.now() });
   if (FINISHED.includes(present.state) && (after === undefined || last <= after)) return;
   const filter = {
     accepts: (event: AnyEvent): event is ProgressEvent =>
@@ -71,28 +70,25 @@ export async function* watchRequest(
     requestId: input.id,
   };
   for await (const { id, batchId, ...progress } of ctx.events.follow(after ?? newest, filter, signal)) {
-    yield await toProgress(id, progress);
+    yield toProgress(id, progress);
     if (FINISHED.includes(progress.state) && (await readPresent(ctx, input.id)).last <= id) return;
   }
 }
 
 /**
- * Returns a function that adds the rate and the estimated end to the counts of a request.
+ * Returns a function that adds the rate and the elapsed time to the counts of a request.
  * @param start the time at which the first recall began
  */
-export function createProgress(ctx: Context, start: string | null) {
+export function createProgress(start: string | null) {
   let began = start;
-  return async (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): Promise<RequestProgress> => {
+  return (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): RequestProgress => {
     if (progress.state === 'QUEUED') began = null;
     if (progress.state === 'RESTORING') began ??= progress.at;
-    const { requestId } = progress;
-    const isSuspended = () => ctx.events.shared.read(`suspended ${requestId}`, () => hasSuspendedPart(ctx, requestId));
-    const eta = estimateEnd(progress, began, progress.at);
     return {
       ...progress,
       eventId,
       bytesPerSecond: rateOf(progress, began),
-      eta: eta !== null && (await isSuspended()) ? null : eta,
+      elapsedSeconds: began === null ? null : Math.max(secondsBetween(began, progress.at), 0),
     };
   };
 }
@@ -151,63 +147,6 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
     return after;
   }
   throw new InvalidInputError('after', `must be an event id, from 0 to ${newest}, not ${after}`);
-}
-
-async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
-  const rows = await ctx.db.rows<{ isSuspended: boolean }>(
-    sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
-          OR EXISTS (
-            SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id
-              JOIN request_file h ON h.file_id = c.file_id
-            WHERE c.state = 'WAITING' AND h.request_id = ${id} AND h.state = 'WAITING')
-          OR EXISTS (
-            SELECT FROM suspended_library s JOIN volume v ON v.library_id = s.library_id JOIN recall c ON c.volume_id = v.id
-              JOIN request_file h ON h.file_id = c.file_id
-            WHERE h.request_id = ${id} AND h.state = 'WAITING') AS "isSuspended"`,
-  );
-  return rows[0]?.isSuspended ?? false;
-}
-
-/**
- * Maximum number of seconds from now to a request's estimated end. An end in the very distant future might be outside
- * the range of valid dates.
- */
-const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
-
-/**
- * Time for locating, syncing and recording a file, expressed as the number of bytes that a drive can read in this time.
- */
-const BYTES_PER_FILE = 100e6;
-
-/**
- * Half the width of the range that contains 80 % of normally distributed values, in standard deviations. If the times
- * for the files vary about as much as their mean, the mean of n times has a relative standard deviation of 1 / √n.
- */
-const EIGHTY_PERCENT = 1.28;
-
-/** Estimates when a request will end, from the files and bytes restored since its first recall began. */
-export function estimateEnd(
-  progress: Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed' | 'bytesTotal' | 'bytesOnDisk'>,
-  start: string | null,
-  now: string,
-): EndRange | null {
-  const { filesTotal, filesOnDisk, filesFailed } = progress;
-  if (start === null || filesOnDisk === 0 || FINISHED.includes(progress.state)) return null;
-  const filesLeft = filesTotal - filesOnDisk - filesFailed;
-  // the total size of the failed files is unknown here: assume that failed files have the same average size as pending
-  // files
-  const bytesLeft =
-    (Number(progress.bytesTotal - progress.bytesOnDisk) * filesLeft) / Math.max(filesLeft + filesFailed, 1);
-  const [done, left] = [
-    filesOnDisk * BYTES_PER_FILE + Number(progress.bytesOnDisk),
-    filesLeft * BYTES_PER_FILE + bytesLeft,
-  ];
-  const seconds = (Math.max(secondsBetween(start, now), 0) * left) / done;
-  if (seconds > MAX_ETA_SECONDS) return null;
-  const spread = 1 + EIGHTY_PERCENT / Math.sqrt(filesOnDisk);
-  const [earliest, latest] = [seconds / spread, seconds * spread];
-  const from = secondsOf(now);
-  return { earliest: from + earliest, planned: from + seconds, latest: from + latest };
 }
 
 interface WatchStagesInput {
