@@ -93,6 +93,7 @@ PEOPLE_LIMIT = 1000
 
 #: Seconds between two progress lines in a log, and seconds without a response after which `watch` fails.
 LOG_SECONDS, PATIENCE_SECONDS = 2, 120
+MIN_ELAPSED_SECONDS = 10
 
 #: Characters that move the cursor of a terminal, begin a line, or change the direction of text.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -1153,7 +1154,7 @@ def _progress(first, now):
         left += "" if end["isMeasured"] else ", without measurements"
     part = 1.0 if is_done and now["bytesTotal"] == 0 else now["bytesOnDisk"] / max(now["bytesTotal"], 1)
     done = round(part * 30)
-    elapsed = "%s elapsed  " % _span(now["elapsedSeconds"]) if (now["elapsedSeconds"] or 0) >= 1 else ""
+    elapsed = "%s elapsed  " % _span(now["elapsedSeconds"]) if (now["elapsedSeconds"] or 0) >= MIN_ELAPSED_SECONDS else ""
     return "%s%s %d%%  %d/%s%s  %s of %s  %s/s  %s%s" % ("█" * done, "░" * (30 - done), int(part * 100), now["filesOnDisk"], _plural(now["filesTotal"], "file"),
                                                     _failed(now), _size(now["bytesOnDisk"]), _size(now["bytesTotal"]), _size(rate), elapsed, left)
 

@@ -57,13 +57,15 @@ test('in a terminal, request --watch draws a bar that grows', async () => {
   const running = startCommand(['request', '--quota', 'ann', '--pattern', '/bar/', '--watch'], { env, columns: 120 });
   await running.waitForOutput(/0\/4 files/);
   letFirstGo();
-  await running.waitForOutput(/1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}\d+ \w+ left/);
+  await running.waitForOutput(/1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}(?:\d+ s elapsed {2})?\d+ \w+ left/);
   letAllGo();
   const { code, stdout } = await running.ended;
   expect(code).toBe(0);
   expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+ \S+ \(in 5 days\)\n/);
   expect(stdout).toMatch(/\u2588+\u2591+ 25% {2}1\/4 files/);
-  expect(stdout).toMatch(/\u2588{30} 100% {2}4\/4 files {2}4\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}done/);
+  expect(stdout).toMatch(
+    /\u2588{30} 100% {2}4\/4 files {2}4\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}(?:\d+ s elapsed {2})?done/,
+  );
   expect(stdout).toMatch(
     /\nrequest \d+ is completed: 4 files on disk, 4\.00 kB\nrestored below \S+, each at its archive path\n$/,
   );
@@ -142,7 +144,9 @@ test('a watch reports why a request does not go on, and no time left, also on a 
       .filter((line) => !reason.test(line)),
   ).toEqual([]);
   await terminal.waitForOutput(/waiting; OTHERS\/kept: the volume is draining: cleaning\n/);
-  await terminal.waitForOutput(/\u2588+\u2591+ 25% {2}1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}waiting/);
+  await terminal.waitForOutput(
+    /\u2588+\u2591+ 25% {2}1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}(?:\d+ s elapsed {2})?waiting/,
+  );
   await resume(app, 'VOLUME', 'OTHERS/kept');
   letAllGo();
   for (const running of [plain, terminal]) expect(await running.ended).toMatchObject({ code: 0 });

@@ -124,6 +124,7 @@ interface View {
 }
 
 const MIN_END_SECONDS = 60;
+const MIN_ELAPSED_SECONDS = 10;
 
 /**
  * Prints, above the progress bar, when the request is expected to finish: an earliest and a latest time. Prints new
@@ -181,7 +182,7 @@ function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
     `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${describeFailed(now)}`,
     `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
     `${formatBytes(Math.round(rate))}/s`,
-    ...(now.elapsedSeconds === null || now.elapsedSeconds < 1 ? [] : [`${formatSpan(now.elapsedSeconds)} elapsed`]),
+    ...((now.elapsedSeconds ?? 0) < MIN_ELAPSED_SECONDS ? [] : [`${formatSpan(now.elapsedSeconds ?? 0)} elapsed`]),
     isReleased(now) ? now.state.toLowerCase() : isDone ? describeDone(now) : describeLeft(view, now, left),
   ];
   const isWhole = now.bytesTotal === 0n && isDone && !isReleased(now);

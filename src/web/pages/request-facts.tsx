@@ -15,9 +15,10 @@ export function RequestFacts({ request }: { request: ShownRequest }) {
       <Fact name="Quota">
         <bdi>{request.quota.user}</bdi>
       </Fact>
-      <Fact name="Requested at">
-        <Moment at={request.createdAt} isFull side="past" />
-      </Fact>
+      <Event name="Requested" at={request.createdAt} />
+      <Event name="First recall" at={request.recallsStartedAt} />
+      <Event name="First file on disk" at={request.firstFileOnDiskAt} />
+      <Event name="Finished" at={request.finishedAt} />
       <Fact name={hasEnded ? 'Ended' : 'Expires'}>
         <Moment at={request.retention} isFull side={hasEnded ? 'past' : undefined} />
       </Fact>
@@ -34,6 +35,15 @@ export function RequestFacts({ request }: { request: ShownRequest }) {
         </Fact>
       )}
     </dl>
+  );
+}
+
+function Event({ name, at }: { name: string; at: string | null }) {
+  if (at === null) return null;
+  return (
+    <Fact name={name}>
+      <Moment at={at} isFull side="past" />
+    </Fact>
   );
 }
 
