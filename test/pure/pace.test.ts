@@ -50,7 +50,7 @@ test('small and large files show the time per file and the time per byte', () =>
   expect(measured.streamBytesPerSecond / 36e6).toBeCloseTo(1, 1);
 });
 
-test('a change of speed counts more than what was measured long ago', () => {
+test('recent measurements count more than earlier ones', () => {
   const slow = read(linear, Array(1000).fill(1e9), () => 50);
   const fast = measuredMedium(
     linear,

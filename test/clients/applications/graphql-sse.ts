@@ -60,7 +60,7 @@ async function showProgress(id: number): Promise<void> {
   }
 }
 
-/** Returns a function that ends the subscription, which never completes by itself. */
+/** Shows changes until the returned function is called, because this subscription does not complete. */
 function showChanges(id: number): () => void {
   const variables: Record<string, unknown> = { id };
   let hasEnded = false;
