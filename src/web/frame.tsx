@@ -1,53 +1,33 @@
 /** The frame around every view: the navigation, the user, and the state of the connection to the gateway. */
+import {
+  ChevronDown,
+  CircleHelp,
+  CircleUser,
+  Compass,
+  LayoutDashboard,
+  LogOut,
+  Monitor,
+  Moon,
+  Sun,
+} from 'lucide-preact';
 import type { JSX } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { FenceDocument } from '../generated/operations.js';
 import type { ConnectionState } from './graphql-client';
+import { KeyboardHelp } from './keyboard';
 import { useRequestChanges } from './live-site';
-import { FilesPage } from './pages/files';
-import { QuotasPage } from './pages/quotas';
-import { RequestPage } from './pages/request';
-import { RequestsPage } from './pages/requests';
-import { AuditPage } from './pages/site-audit';
-import { CurvesPage, ProcessesPage } from './pages/site-curves';
-import { FailuresPage, SuspensionsPage, UsersPage } from './pages/site-people';
-import { PlanPage } from './pages/site-plan';
-import { DisksPage, LibrariesPage, VolumesPage } from './pages/site-storage';
+import { Button } from './parts/button';
+import { Empty } from './parts/empty';
+import { Menu } from './parts/menu';
 import { Title } from './parts/title';
+import { ToastProvider } from './parts/toast';
 import { linkTo, replaceRoute, useRoute } from './route';
 import { useCaller } from './sign-in/caller';
 import { dropToken, isSignedIn } from './sign-in/session';
 import { SignIn } from './sign-in/sign-in';
+import { chooseTheme, readTheme, type Theme } from './theme';
 import { useViewQuery } from './view-query';
-
-interface View {
-  name: string;
-  title: string;
-  /** @param rest the parts of the address after the name of the view */
-  show(rest: string[]): JSX.Element;
-  isForSite?: boolean;
-  isForOperators?: boolean;
-}
-
-const views: View[] = [
-  { name: 'files', title: 'Files', show: () => <FilesPage /> },
-  {
-    name: 'requests',
-    title: 'Requests',
-    show: ([id]) => (id === undefined ? <RequestsPage /> : <RequestPage key={id} id={id} />),
-  },
-  { name: 'quotas', title: 'Quotas', show: ([user]) => <QuotasPage user={user} /> },
-  { name: 'plan', title: 'Drives and queue', show: () => <PlanPage />, isForSite: true },
-  { name: 'curves', title: 'Charts', show: () => <CurvesPage />, isForSite: true },
-  { name: 'volumes', title: 'Volumes', show: () => <VolumesPage />, isForSite: true },
-  { name: 'disks', title: 'Disks', show: () => <DisksPage />, isForSite: true },
-  { name: 'libraries', title: 'Libraries', show: () => <LibrariesPage />, isForSite: true },
-  { name: 'suspensions', title: 'Out of service', show: () => <SuspensionsPage />, isForSite: true },
-  { name: 'users', title: 'Users', show: () => <UsersPage />, isForSite: true },
-  { name: 'failures', title: 'Failures', show: () => <FailuresPage />, isForSite: true },
-  { name: 'processes', title: 'Processes', show: () => <ProcessesPage />, isForSite: true },
-  { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
-];
+import { type View, views } from './views';
 
 /**
  * Ignores events. The frame subscribes to events only because a lost connection ends the subscription, even in a view
@@ -62,27 +42,19 @@ export function Frame({ connection }: { connection: ConnectionState }) {
   if (parts[0] === 'sign-in') return isSignedIn() ? <SignedIn from={search.get('from') ?? '#/'} /> : <SignIn />;
   const shown = views.filter((view) => (view.isForOperators ? caller.isOperator : !view.isForSite || caller.seesSite));
   const view = shown.find(({ name }) => name === (parts[0] ?? 'files'));
+  const siteViews = shown.filter(({ isForSite }) => isForSite);
   return (
-    <>
-      <button type="button" class="skip" onClick={() => document.getElementById('main')?.focus()}>
-        Skip to the content
-      </button>
-      <header>
-        <a class="brand" href="#/">
-          Tapegate
-        </a>
-        <Views label="Views" views={shown.filter(({ isForSite }) => !isForSite)} current={view} />
-        <CurrentUser />
-        {caller.seesSite && <Views label="Site" views={shown.filter(({ isForSite }) => isForSite)} current={view} />}
-      </header>
+    <ToastProvider>
+      <Header views={shown} current={view} />
       <p class="line" role="status">
         {CONNECTION_TEXTS[connection]}
       </p>
       <Fence />
-      <Main path={parts.join('/')}>
-        {view ? view.show(parts.slice(1)) : <Title text="This page does not exist." />}
-      </Main>
-    </>
+      <div class={`frame${view?.isForSite ? ' with-site' : ''}`}>
+        {view?.isForSite && <SiteNavigation views={siteViews} current={view} />}
+        <Main path={parts.join('/')}>{view ? view.show(parts.slice(1)) : <NoSuchPage />}</Main>
+      </div>
+    </ToastProvider>
   );
 }
 
@@ -96,6 +68,20 @@ const CONNECTION_TEXTS: Readonly<Record<ConnectionState, string>> = {
 function SignedIn({ from }: { from: string }) {
   useEffect(() => replaceRoute(from.startsWith('#') ? from : '#/'), [from]);
   return null;
+}
+
+function NoSuchPage() {
+  return (
+    <>
+      <Title text="This page does not exist." />
+      <Empty icon={Compass} title="Nothing is stored at this address">
+        <p>
+          Go to your <a href="#/files">files</a>, your <a href="#/requests">requests</a> or your{' '}
+          <a href="#/quotas">quotas</a>.
+        </p>
+      </Empty>
+    </>
+  );
 }
 
 const FENCE_MS = 10_000;
@@ -115,15 +101,77 @@ function Fence() {
   );
 }
 
-function Views({ label, views, current }: { label: string; views: readonly View[]; current: View | undefined }) {
+interface NavigationProps {
+  views: readonly View[];
+  current: View | undefined;
+}
+
+function Header({ views, current }: NavigationProps) {
+  const { seesSite } = useCaller();
+  const first = views.find(({ isForSite }) => isForSite);
   return (
-    <nav aria-label={label}>
-      {views.map(({ name, title }) => (
-        <a key={name} href={linkTo([name])} aria-current={current?.name === name ? 'page' : undefined}>
-          {title}
+    <>
+      <button type="button" class="button skip" onClick={() => document.getElementById('main')?.focus()}>
+        Skip to the content
+      </button>
+      <header class="frame-header">
+        <a class="brand" href="#/" aria-label="Tapegate">
+          <img src="./icon.svg" alt="" width={24} height={24} />
+          <span>Tapegate</span>
         </a>
-      ))}
-    </nav>
+        <nav aria-label="Views">
+          {views
+            .filter(({ isForSite }) => !isForSite)
+            .map((view) => (
+              <ViewLink key={view.name} view={view} isCurrent={view === current} />
+            ))}
+          {seesSite && first && (
+            <a class="view-link" href={linkTo([first.name])} aria-current={current?.isForSite ? 'true' : undefined}>
+              <LayoutDashboard class="icon" size={16} aria-hidden="true" />
+              Site
+            </a>
+          )}
+        </nav>
+        <FrameTools />
+      </header>
+    </>
+  );
+}
+
+function ViewLink({ view: { name, title, icon: Icon }, isCurrent }: { view: View; isCurrent: boolean }) {
+  return (
+    <a class="view-link" href={linkTo([name])} aria-current={isCurrent ? 'page' : undefined}>
+      <Icon class="icon" size={16} aria-hidden="true" />
+      {title}
+    </a>
+  );
+}
+
+/** Views of the site: a list at the side of a wide window, a menu in a narrow one. */
+function SiteNavigation({ views, current }: NavigationProps) {
+  return (
+    <>
+      <nav class="site-nav" aria-label="Site">
+        {views.map((view) => (
+          <ViewLink key={view.name} view={view} isCurrent={view === current} />
+        ))}
+      </nav>
+      <div class="site-choice">
+        <Menu
+          label="Views of the site"
+          icon={ChevronDown}
+          items={views.map(({ name, title, icon }) => ({
+            text: title,
+            icon,
+            onSelect: () => {
+              location.hash = linkTo([name]);
+            },
+          }))}
+        >
+          {current?.title}
+        </Menu>
+      </div>
+    </>
   );
 }
 
@@ -142,22 +190,52 @@ function Main({ path, children }: { path: string; children: JSX.Element }) {
   );
 }
 
+const themes: Record<Theme, [text: string, icon: typeof Sun]> = {
+  system: ['Colours of the system', Monitor],
+  light: ['Light', Sun],
+  dark: ['Dark', Moon],
+};
+
+function FrameTools() {
+  const [isHelpOpen, setHelpOpen] = useState(false);
+  const [theme, setTheme] = useState(readTheme);
+  const choose = (chosen: Theme) => {
+    chooseTheme(chosen);
+    setTheme(chosen);
+  };
+  const items = (Object.keys(themes) as Theme[]).map((name) => {
+    const [text, icon] = themes[name];
+    return { text, icon, isChecked: name === theme, onSelect: () => choose(name) };
+  });
+  return (
+    <div class="frame-tools">
+      <span class="keyboard">
+        <Button kind="bare" icon={CircleHelp} label="Keyboard" onClick={() => setHelpOpen(true)} />
+      </span>
+      <Menu label="Colours" icon={themes[theme][1]} items={items} />
+      <CurrentUser />
+      <KeyboardHelp isOpen={isHelpOpen} onOpen={() => setHelpOpen(true)} onClose={() => setHelpOpen(false)} />
+    </div>
+  );
+}
+
 function CurrentUser() {
   const { name, isOperator, authentication } = useCaller();
   const isUnknown = authentication === 'OPEN' || authentication === 'LEGACY';
+  const shown = name || authentication.toLowerCase();
   return (
-    <div class="who">
-      <span>
-        {name || authentication.toLowerCase()}
+    <>
+      <span class="user-name" title={isOperator ? `${shown} (operator)` : shown}>
+        <CircleUser class="icon" size={16} aria-hidden="true" /> {shown}
         {isOperator && ' (operator)'}
       </span>
       {isSignedIn() ? (
-        <button type="button" class="plain" onClick={() => dropToken()}>
-          Sign out
-        </button>
+        <Button kind="bare" icon={LogOut} label="Sign out" onClick={() => dropToken()}>
+          <span class="label">Sign out</span>
+        </Button>
       ) : (
         isUnknown && <a href={linkTo(['sign-in'], { from: location.hash })}>Sign in</a>
       )}
-    </div>
+    </>
   );
 }

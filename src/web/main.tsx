@@ -2,6 +2,9 @@
 import { render } from 'preact';
 import { App } from './app';
 import { dropToken, storeToken } from './sign-in/session';
+import { applyTheme } from './theme';
+
+applyTheme();
 
 async function start(root: Element): Promise<void> {
   // load the code for sign-in only after the identity provider's redirect, which adds `state` to the address

@@ -54,22 +54,22 @@ function Changes({ request, again }: RequestActionsProps) {
   return (
     <>
       {state !== 'CANCELLED' && (
-        <button type="button" disabled={action.isRunning} onClick={extend}>
+        <button type="button" class="button" disabled={action.isRunning} onClick={extend}>
           {isLive ? `Extend by ${DAYS} days` : `Restore again for ${DAYS} days`}
         </button>
       )}
       {request.filesFailed > 0 && isLive && (
-        <button type="button" disabled={action.isRunning} onClick={retry}>
+        <button type="button" class="button" disabled={action.isRunning} onClick={retry}>
           Retry failed files
         </button>
       )}
       {request.filesOnDisk > 0 && isLive && confirming !== 'release' && (
-        <button type="button" disabled={action.isRunning} onClick={() => setConfirming('release')}>
+        <button type="button" class="button" disabled={action.isRunning} onClick={() => setConfirming('release')}>
           Release files
         </button>
       )}
       {isLive && confirming !== 'cancel' && (
-        <button type="button" class="danger" disabled={action.isRunning} onClick={() => setConfirming('cancel')}>
+        <button type="button" class="button danger" disabled={action.isRunning} onClick={() => setConfirming('cancel')}>
           Cancel request
         </button>
       )}
@@ -114,10 +114,10 @@ function Confirmation({ question, what, yes, onYes, onNo }: ConfirmationProps) {
     <fieldset class="confirmation">
       <legend>{question}</legend>
       {what}
-      <button type="button" class="danger" onClick={onYes}>
+      <button type="button" class="button danger" onClick={onYes}>
         {yes}
       </button>
-      <button type="button" ref={no} onClick={onNo}>
+      <button type="button" class="button" ref={no} onClick={onNo}>
         No
       </button>
     </fieldset>

@@ -48,13 +48,13 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
       <div class="tools">
         <QuotaChoice value={quota} onChoose={setQuota} />
         <OptionFields options={options} onChange={setOptions} />
-        <button type="button" onClick={runEstimate}>
+        <button type="button" class="button" onClick={runEstimate}>
           Estimate
         </button>
         {estimate && (
           <button
             type="button"
-            class="main"
+            class="button main"
             disabled={action.isRunning || !inputOf(options) || !estimate.fitsQuota}
             onClick={ask}
           >

@@ -17,14 +17,14 @@ export function SelectedFiles({ chosen, onRemove, onClear }: SelectedFilesProps)
           {[...chosen].map((path) => (
             <li key={path}>
               <code>{path}</code>
-              <button type="button" class="plain" aria-label={`Remove ${path}`} onClick={() => onRemove(path)}>
+              <button type="button" class="button plain" aria-label={`Remove ${path}`} onClick={() => onRemove(path)}>
                 Remove
               </button>
             </li>
           ))}
         </ul>
       </details>
-      <button type="button" onClick={onClear}>
+      <button type="button" class="button" onClick={onClear}>
         Clear selection
       </button>
     </div>

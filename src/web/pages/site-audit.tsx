@@ -58,7 +58,9 @@ export function AuditPage() {
             <input name={name} />
           </label>
         ))}
-        <button type="submit">Show</button>
+        <button type="submit" class="button">
+          Show
+        </button>
       </form>
     </SiteList>
   );

@@ -22,7 +22,13 @@ export function Download({ bytesPath, path }: { bytesPath: string; path: string 
   };
   return (
     <>
-      <button type="button" class="plain" aria-label={`Download ${path}`} disabled={isRunning} onClick={download}>
+      <button
+        type="button"
+        class="button plain"
+        aria-label={`Download ${path}`}
+        disabled={isRunning}
+        onClick={download}
+      >
         Download
       </button>
       <Refused why={why} />

@@ -18,11 +18,11 @@ export function Folders({ match, onSearch }: FoldersProps) {
     <>
       {steps.length > 0 && (
         <nav class="folders" aria-label="Folders above">
-          <button type="button" class="plain" onClick={() => onSearch('')}>
+          <button type="button" class="button plain" onClick={() => onSearch('')}>
             All files
           </button>
           {steps.map(({ name, path }) => (
-            <button type="button" class="plain" key={path} onClick={() => onSearch(path)}>
+            <button type="button" class="button plain" key={path} onClick={() => onSearch(path)}>
               {name}/
             </button>
           ))}
@@ -45,7 +45,7 @@ function Below({ folder, onSearch }: { folder: string; onSearch(text: string): v
   return (
     <nav class="folders" aria-label={`Folders in ${folder}`}>
       {folders.slice(0, SHOWN).map(({ path }) => (
-        <button type="button" class="plain" key={path} onClick={() => onSearch(`${path}/`)}>
+        <button type="button" class="button plain" key={path} onClick={() => onSearch(`${path}/`)}>
           <bdi>{path.slice(path.lastIndexOf('/') + 1)}/</bdi>
         </button>
       ))}

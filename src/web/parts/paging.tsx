@@ -50,10 +50,15 @@ export function Pages({ paging, info, names: [back, on] = ['Previous page', 'Nex
   if (paging.isFirst && !info?.hasNextPage) return null;
   return (
     <div class="pages">
-      <button type="button" disabled={paging.isFirst} onClick={paging.back}>
+      <button type="button" class="button" disabled={paging.isFirst} onClick={paging.back}>
         {back}
       </button>
-      <button type="button" disabled={!info?.hasNextPage} onClick={() => paging.next(info?.endCursor ?? null)}>
+      <button
+        type="button"
+        class="button"
+        disabled={!info?.hasNextPage}
+        onClick={() => paging.next(info?.endCursor ?? null)}
+      >
         {on}
       </button>
     </div>

@@ -21,7 +21,7 @@ export function Problem({ error, again }: { error: CombinedError; again?: () => 
     <div class="problem" role="alert">
       <p>{messageOf(error)}</p>
       {again && (
-        <button type="button" onClick={again}>
+        <button type="button" class="button" onClick={again}>
           Try again
         </button>
       )}

@@ -1,5 +1,7 @@
-/** A search field that searches while the user types. */
-import { useEffect, useState } from 'preact/hooks';
+/** A search field that searches while the user types. The key `/` moves the focus into it. */
+import { Search as SearchIcon } from 'lucide-preact';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useShortcuts } from '../keyboard';
 
 /** Pause, in milliseconds, between the user's last keystroke and the search. */
 const TYPING_MS = 200;
@@ -13,6 +15,9 @@ interface SearchProps {
 
 export function Search({ label, placeholder, match, onSearch }: SearchProps) {
   const [typed, setTyped] = useState(match);
+  const field = useRef<HTMLInputElement>(null);
+  const fieldId = useId();
+  useShortcuts([{ key: '/', text: 'Search', run: () => field.current?.focus() }]);
   useEffect(() => setTyped(match), [match]);
   useEffect(() => {
     if (typed === match) return;
@@ -20,18 +25,19 @@ export function Search({ label, placeholder, match, onSearch }: SearchProps) {
     return () => clearTimeout(timer);
   }, [typed, match, onSearch]);
   return (
-    <search>
-      <label class="search">
-        {label}
-        <input
-          type="search"
-          value={typed}
-          placeholder={placeholder}
-          spellcheck={false}
-          autocapitalize="none"
-          onInput={(event) => setTyped(event.currentTarget.value)}
-        />
-      </label>
+    <search class="search-field">
+      <label for={fieldId}>{label}</label>
+      <SearchIcon class="icon" size={16} aria-hidden="true" />
+      <input
+        ref={field}
+        id={fieldId}
+        type="search"
+        value={typed}
+        placeholder={placeholder}
+        spellcheck={false}
+        autocapitalize="none"
+        onInput={(event) => setTyped(event.currentTarget.value)}
+      />
     </search>
   );
 }

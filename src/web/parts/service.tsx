@@ -47,15 +47,20 @@ function ServiceActions({ kind, name, suspension }: ServiceProps) {
   return (
     <div class="actions">
       {suspension ? (
-        <button type="button" disabled={action.isRunning} onClick={resume} aria-label={`Resume ${name}`}>
+        <button type="button" class="button" disabled={action.isRunning} onClick={resume} aria-label={`Resume ${name}`}>
           Resume
         </button>
       ) : (
         <>
-          <button type="button" onClick={() => setPendingMode('IMMEDIATE')} aria-label={`Suspend ${name}`}>
+          <button
+            type="button"
+            class="button"
+            onClick={() => setPendingMode('IMMEDIATE')}
+            aria-label={`Suspend ${name}`}
+          >
             Suspend
           </button>
-          <button type="button" onClick={() => setPendingMode('DRAINING')} aria-label={`Drain ${name}`}>
+          <button type="button" class="button" onClick={() => setPendingMode('DRAINING')} aria-label={`Drain ${name}`}>
             Drain
           </button>
         </>
@@ -87,10 +92,10 @@ function SuspendForm({ action, kind, name, mode, onEnd }: SuspendFormProps) {
         <input required value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
       </label>
       <div class="actions">
-        <button type="submit" class="danger" disabled={action.isRunning}>
+        <button type="submit" class="button danger" disabled={action.isRunning}>
           {word} {name}
         </button>
-        <button type="button" onClick={onEnd}>
+        <button type="button" class="button" onClick={onEnd}>
           Cancel
         </button>
       </div>

@@ -1,7 +1,17 @@
-/** Names for the states of requests (such as `Queued`) and of files (such as `On tape`) in the dashboard. */
-
+/** Badges for the states of requests (such as `Queued`) and the stages of files (such as `On tape`). */
+import {
+  CassetteTape,
+  CircleCheck,
+  CircleSlash,
+  Clock,
+  HardDrive,
+  LoaderCircle,
+  type LucideIcon,
+  TriangleAlert,
+} from 'lucide-preact';
 import { countMissing, type RequestedFiles } from '../../core/text/requested-files.js';
 import type { RequestState, Stage } from '../../generated/operations.js';
+import { Badge, type Tone } from './badge';
 
 export const requestStates: Record<RequestState, string> = {
   QUEUED: 'Queued',
@@ -12,12 +22,23 @@ export const requestStates: Record<RequestState, string> = {
   CANCELLED: 'Cancelled',
 };
 
-const stages: Record<Stage, string> = {
-  UNVERIFIED: 'Unverified',
-  ONDISK: 'On disk',
-  ONTAPE: 'On tape',
-  RESTORING: 'Restoring',
-  RESTORED: 'Restored',
+type Look = [tone: Tone, icon: LucideIcon];
+
+const requestLooks: Record<RequestState, Look> = {
+  QUEUED: ['wait', Clock],
+  RESTORING: ['info', LoaderCircle],
+  COMPLETED: ['good', CircleCheck],
+  PARTIAL: ['bad', TriangleAlert],
+  EXPIRED: ['quiet', CircleSlash],
+  CANCELLED: ['quiet', CircleSlash],
+};
+
+const stages: Record<Stage, [text: string, ...Look]> = {
+  UNVERIFIED: ['Unverified', 'quiet', HardDrive],
+  ONDISK: ['On disk', 'good', HardDrive],
+  ONTAPE: ['On tape', 'quiet', CassetteTape],
+  RESTORING: ['Restoring', 'info', LoaderCircle],
+  RESTORED: ['Restored', 'good', CircleCheck],
 };
 
 /** Returns whether a request has ended and therefore no longer keeps its files on disk. */
@@ -26,12 +47,26 @@ export const isOver = (state: RequestState): boolean => state === 'EXPIRED' || s
 /** Shows the state of a request. A request without files has the state COMPLETED, but is shown as `No files`. */
 export function RequestStateName({ request }: { request: RequestedFiles & { state: RequestState } }) {
   const { state, filesTotal } = request;
-  if (state === 'COMPLETED' && filesTotal === 0) return <span class="state">No files</span>;
+  if (state === 'COMPLETED' && filesTotal === 0) return <Badge tone="quiet">No files</Badge>;
   if (state === 'COMPLETED' && countMissing(request) > 0)
-    return <span class="state partial">Ended, some files not found</span>;
-  return <span class={`state ${state.toLowerCase()}`}>{requestStates[state]}</span>;
+    return (
+      <Badge tone="bad" icon={TriangleAlert}>
+        Ended, some files not found
+      </Badge>
+    );
+  const [tone, icon] = requestLooks[state];
+  return (
+    <Badge tone={tone} icon={icon}>
+      {requestStates[state]}
+    </Badge>
+  );
 }
 
 export function StageName({ stage }: { stage: Stage }) {
-  return <span class={`state ${stage.toLowerCase()}`}>{stages[stage]}</span>;
+  const [text, tone, icon] = stages[stage];
+  return (
+    <Badge tone={tone} icon={icon}>
+      {text}
+    </Badge>
+  );
 }

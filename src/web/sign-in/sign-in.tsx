@@ -24,7 +24,7 @@ export function SignIn() {
       <Title text="Tapegate" />
       {providers?.issuers.map((issuer) => (
         <p key={issuer}>
-          <button type="button" class="main" onClick={() => signInAt(issuer)}>
+          <button type="button" class="button main" onClick={() => signInAt(issuer)}>
             Sign in at {new URL(issuer).host}
           </button>
         </p>
@@ -65,7 +65,9 @@ function TokenForm({ onToken }: { onToken(token: string): void }) {
           onInput={(event) => setToken(event.currentTarget.value)}
         />
       </label>
-      <button type="submit">Sign in</button>
+      <button type="submit" class="button">
+        Sign in
+      </button>
     </form>
   );
 }

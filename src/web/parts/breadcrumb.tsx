@@ -1,0 +1,31 @@
+import { ChevronRight } from 'lucide-preact';
+import type { ComponentChildren } from 'preact';
+
+interface BreadcrumbProps {
+  /** Name of the navigation for screen readers. */
+  label: string;
+  /** Parents of the current page, the outermost first. */
+  parents: readonly { text: ComponentChildren; href: string }[];
+  current: ComponentChildren;
+}
+
+/** Links to the parents of a page. */
+export function Breadcrumb({ label, parents, current }: BreadcrumbProps) {
+  return (
+    <nav class="breadcrumb" aria-label={label}>
+      <ol>
+        {parents.map(({ text, href }) => (
+          <li key={href}>
+            <a href={href}>
+              <bdi>{text}</bdi>
+            </a>
+            <ChevronRight class="icon" size={14} aria-hidden="true" />
+          </li>
+        ))}
+        <li aria-current="page">
+          <bdi>{current}</bdi>
+        </li>
+      </ol>
+    </nav>
+  );
+}
