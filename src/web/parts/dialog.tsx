@@ -40,15 +40,15 @@ export function Dialog({ title, onClose, footer, isDrawer = false, children }: D
       }}
       onClick={(event) => event.target === dialog.current && onClose()}
     >
-      <header>
+      <div class="dialog-head">
         <h2 id={titleId}>{title}</h2>
         <Button kind="bare" icon={X} label="Close" onClick={onClose} />
-      </header>
+      </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: without a tab index, keyboard users cannot scroll the text */}
       <div class="dialog-body" tabIndex={0}>
         {children}
       </div>
-      {footer && <footer>{footer}</footer>}
+      {footer && <div class="dialog-foot">{footer}</div>}
     </dialog>
   );
 }

@@ -1,5 +1,5 @@
 /** A button that opens a menu of actions. */
-import { Content, Item, Portal, Root, Separator, Trigger } from '@radix-ui/react-dropdown-menu';
+import { Content, Item, Root, Separator, Trigger } from '@radix-ui/react-dropdown-menu';
 import { Ellipsis, type LucideIcon } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
 
@@ -26,17 +26,16 @@ interface MenuProps {
 export function Menu({ label, items, icon: Icon = Ellipsis, children }: MenuProps) {
   return (
     <Root modal={false}>
+      {/* without a portal, so that the menu stays inside the landmarks of the page */}
       <Trigger class={`button ${children ? 'normal' : 'bare'}`} aria-label={label} title={label}>
         <Icon class="icon" size={16} aria-hidden="true" />
         {children}
       </Trigger>
-      <Portal>
-        <Content class="menu" align="end" sideOffset={4} collisionPadding={8}>
-          {items.map((item, index) =>
-            item ? <MenuLine key={item.text} item={item} /> : <Separator key={index} asChild children={<hr />} />,
-          )}
-        </Content>
-      </Portal>
+      <Content class="menu" align="end" sideOffset={4} collisionPadding={8}>
+        {items.map((item, index) =>
+          item ? <MenuLine key={item.text} item={item} /> : <Separator key={index} asChild children={<hr />} />,
+        )}
+      </Content>
     </Root>
   );
 }

@@ -1,8 +1,9 @@
 /**
- * Divides a list into pages with cursors. Each page is a step in the browser's history, which stores the cursors of
- * earlier pages.
+ * Divides a list into pages with cursors. The address has the cursors of the current page and of the pages before it,
+ * so that a link shows the same page, and each page is a step in the browser's history.
  */
-import { useEffect, useState } from 'preact/hooks';
+import { replaceRoute, useRoute } from '../route';
+import { Button } from './button';
 
 export interface Paging {
   /** Cursor before the first row of the page; undefined on the first page. */
@@ -14,27 +15,31 @@ export interface Paging {
   isFirst: boolean;
 }
 
-const readCursors = (): string[] => history.state?.cursors ?? [];
+const NAME = 'after';
+
+/** Returns the address of the current view with other cursors. */
+function addressWith(cursors: readonly string[]): string {
+  const [path, search] = location.hash.split('?', 2);
+  const chosen = new URLSearchParams(search);
+  chosen.delete(NAME);
+  for (const cursor of cursors) chosen.append(NAME, cursor);
+  const text = chosen.toString();
+  return `${path || '#/'}${text && `?${text}`}`;
+}
 
 /** Returns the state of a list's paging, and functions to change the state. */
 export function usePaging(): Paging {
-  const [cursors, setCursors] = useState(readCursors);
-  useEffect(() => {
-    const follow = () => setCursors(readCursors());
-    addEventListener('popstate', follow);
-    return () => removeEventListener('popstate', follow);
-  }, []);
+  const cursors = useRoute().search.getAll(NAME);
   return {
     after: cursors.at(-1),
     next: (endCursor) => {
-      const next = [...cursors, endCursor ?? ''];
-      history.pushState({ cursors: next }, '');
-      setCursors(next);
+      location.hash = addressWith([...cursors, endCursor ?? '']);
     },
-    back: () => history.back(),
+    back: () => {
+      location.hash = addressWith(cursors.slice(0, -1));
+    },
     restart: () => {
-      if (cursors.length > 0) history.replaceState(null, '');
-      setCursors([]);
+      if (cursors.length > 0) replaceRoute(addressWith([]));
     },
     isFirst: cursors.length === 0,
   };
@@ -50,17 +55,15 @@ export function Pages({ paging, info, names: [back, on] = ['Previous page', 'Nex
   if (paging.isFirst && !info?.hasNextPage) return null;
   return (
     <div class="pages">
-      <button type="button" class="button" disabled={paging.isFirst} onClick={paging.back}>
+      <Button disabledReason={paging.isFirst ? 'This is the first page.' : undefined} onClick={paging.back}>
         {back}
-      </button>
-      <button
-        type="button"
-        class="button"
-        disabled={!info?.hasNextPage}
+      </Button>
+      <Button
+        disabledReason={info?.hasNextPage ? undefined : 'This is the last page.'}
         onClick={() => paging.next(info?.endCursor ?? null)}
       >
         {on}
-      </button>
+      </Button>
     </div>
   );
 }
