@@ -26,6 +26,7 @@ import { useCaller } from './sign-in/caller';
 import { dropToken, isSignedIn } from './sign-in/session';
 import { SignIn } from './sign-in/sign-in';
 import { chooseTheme, readTheme, type Theme } from './theme';
+import { Tour } from './tour';
 import { useViewQuery } from './view-query';
 import { type View, views } from './views';
 
@@ -50,6 +51,7 @@ export function Frame({ connection }: { connection: ConnectionState }) {
         {CONNECTION_TEXTS[connection]}
       </p>
       <Fence />
+      <Tour />
       <div class={`frame${view?.isForSite ? ' with-site' : ''}`}>
         {view?.isForSite && <SiteNavigation views={siteViews} current={view} />}
         <Main path={parts.join('/')}>{view ? view.show(parts.slice(1)) : <NoSuchPage />}</Main>
