@@ -1,5 +1,8 @@
 /** The sign-in page, which the dashboard shows when the gateway requires a valid token. */
+import { LogIn } from 'lucide-preact';
+import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { Button } from '../parts/button';
 import { Refused } from '../parts/problem';
 import { Title } from '../parts/title';
 import type { Providers } from './oidc';
@@ -20,25 +23,26 @@ export function SignIn() {
       .catch((error) => setProblem(`${issuer}: ${error.message}`));
   };
   return (
-    <main class="lone">
-      <Title text="Tapegate" />
+    <main class="lone card">
+      <Title text="Sign in to Tapegate" />
       {providers?.issuers.map((issuer) => (
         <p key={issuer}>
-          <button type="button" class="button main" onClick={() => signInAt(issuer)}>
+          <Button kind="main" onClick={() => signInAt(issuer)}>
             Sign in at {new URL(issuer).host}
-          </button>
+          </Button>
         </p>
       ))}
-      <TokenForm onToken={(token) => storeToken({ token }, isPersistent)} />
-      <label class="check">
-        <input
-          type="checkbox"
-          checked={isPersistent}
-          onChange={(event) => setPersistent(event.currentTarget.checked)}
-        />
-        Stay signed in on this computer
-      </label>
-      <Refused why={problem} />
+      <TokenForm onToken={(token) => storeToken({ token }, isPersistent)}>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={isPersistent}
+            onChange={(event) => setPersistent(event.currentTarget.checked)}
+          />
+          Stay signed in on this computer
+        </label>
+        <Refused why={problem} />
+      </TokenForm>
       <p class="hint">
         Operators create tokens with <code>tapegate token create</code>.
       </p>
@@ -46,7 +50,7 @@ export function SignIn() {
   );
 }
 
-function TokenForm({ onToken }: { onToken(token: string): void }) {
+function TokenForm({ onToken, children }: { onToken(token: string): void; children: ComponentChildren }) {
   const [token, setToken] = useState('');
   const enter = (event: Event) => {
     event.preventDefault();
@@ -65,9 +69,10 @@ function TokenForm({ onToken }: { onToken(token: string): void }) {
           onInput={(event) => setToken(event.currentTarget.value)}
         />
       </label>
-      <button type="submit" class="button">
+      {children}
+      <Button type="submit" kind="main" icon={LogIn}>
         Sign in
-      </button>
+      </Button>
     </form>
   );
 }
