@@ -2,6 +2,7 @@
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../../src/core/errors.js';
 import {
   countWaitingMail,
+  isEmailSent,
   listWaitingMail,
   type MailWait,
   type WaitingMail,
@@ -284,6 +285,12 @@ const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement(
 });
 
 builder.queryFields((t) => ({
+  isEmailSent: t.boolean({
+    nullable: true,
+    description:
+      'Returns whether this site sends email. If not, Tapegate only writes emails to its log, because no engine with an SMTP server has run in the last 7 days.',
+    resolve: (_root, _args, ctx) => isEmailSent(ctx),
+  }),
   webhooks: t.connection(
     {
       type: WebhookType,

@@ -24,7 +24,10 @@ import { visibleQuotas } from '../../src/domain/policy.js';
 import {
   getQuota,
   listQuotasByPage,
+  MAX_QUOTA_USERS,
+  type QuotaUser,
   type RemovedQuota,
+  readQuotaUsers,
   readUsedOf,
   removeQuota,
   setQuota,
@@ -51,6 +54,20 @@ import { RequestConnection, RequestType } from './requests.js';
 
 const usedOf = createBatch(readUsedOf);
 const driveSecondsOf = createBatch(readDriveSecondsOf);
+const quotaUsersOf = createBatch(readQuotaUsers);
+
+const QuotaUserType = builder.objectRef<QuotaUser>('QuotaUser').implement({
+  description: 'A caller whose live requests use a quota.',
+  fields: (t) => ({
+    name: t.exposeString(
+      'name',
+      nullable("The caller's name. Null if unknown, for example because the site does not require authentication."),
+    ),
+    requestCount: t.exposeInt('requests', { description: "The number of the caller's live requests." }),
+    fileCount: t.expose('files', bigInt('The number of files in these requests.')),
+    bytes: t.expose('bytes', bigInt('The number of bytes that these requests use.')),
+  }),
+});
 
 const requests = { descending: true, read: readRequestsOf, count: countRequestsOf };
 
@@ -78,6 +95,12 @@ export const QuotaType = builder.prismaNode('Quota', {
       description:
         "The drive time in seconds that the user's recalls have used recently. The value halves each day, so that older recalls count less.",
       resolve: async ({ id }, _args, ctx) => (await driveSecondsOf(ctx, id)) ?? 0,
+    }),
+    users: t.field({
+      type: [QuotaUserType],
+      complexity: { field: 5 },
+      description: `The callers whose live requests use the most bytes of the quota, largest first. At most ${MAX_QUOTA_USERS}.`,
+      resolve: async ({ id }, _args, ctx) => (await quotaUsersOf(ctx, id)) ?? [],
     }),
     requests: t.connection(
       {

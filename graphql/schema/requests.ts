@@ -1,5 +1,6 @@
 /** Defines the GraphQL queries and mutations for requests. */
 
+import { nameOfOwner } from '../../src/core/caller.js';
 import { formatFiles, formatMissing } from '../../src/core/text/requested-files.js';
 import { parseZonedTime } from '../../src/core/time.js';
 import type { Context } from '../../src/domain/context.js';
@@ -15,12 +16,14 @@ import {
   countUnresolvedPaths,
   getRequest,
   listRequests,
+  MAX_COUNTED,
   type RequestKey,
   type RequestOrder,
   type RequestWithQuota,
   readMountpoints,
   readRequestFiles,
   readUnresolved,
+  type StateCount,
 } from '../../src/domain/requests/rows.js';
 import type {
   ErrorClass,
@@ -154,6 +157,10 @@ export const RequestType = builder.prismaNode('Request', {
         'The number of files that were released before the request ended. The other counts exclude these files.',
       resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
     }),
+    createdBy: t.string({
+      ...nullable('The name of the caller that created the request. Null if unknown.'),
+      resolve: ({ madeBy }) => nameOfOwner(madeBy),
+    }),
     priority: t.exposeInt('priority', {
       description: 'The priority. Files of requests with a higher priority are recalled first. Default 0.',
     }),
@@ -169,6 +176,8 @@ const RequestOrderFieldType = builder.enumType('RequestOrderField', {
     RETENTION: { value: 'retention', description: 'The time at which the request expires.' },
     STATE: { value: 'state', description: 'The state, in the order of the values of `RequestState`.' },
     LABEL: { value: 'label', description: 'The label.' },
+    BYTES: { value: 'bytesTotal', description: 'The total size of the files in the request.' },
+    FILES: { value: 'filesTotal', description: 'The number of files in the request.' },
   } as const,
 });
 
@@ -197,8 +206,20 @@ const requestCursors = ({ field, direction }: RequestOrder) =>
 
 function isOrderValue(field: RequestOrder['field'], value: string): boolean {
   if (field === 'label') return true;
+  if (field === 'filesTotal') return /^\d{1,10}$/.test(value) && Number(value) <= MAX_INT;
+  if (field === 'bytesTotal') return /^\d{1,18}$/.test(value);
   return field === 'state' ? Object.hasOwn(requestStates, value) : parseZonedTime(value) !== undefined;
 }
+
+const RequestCountType = builder.objectRef<StateCount>('RequestCount').implement({
+  description: 'The number of requests in one state.',
+  fields: (t) => ({
+    state: t.expose('state', { type: RequestStateType, description: 'The state.' }),
+    count: t.exposeInt('count', {
+      description: `The number of requests. For EXPIRED and CANCELLED, the count stops at ${MAX_COUNTED.toLocaleString('en')}.`,
+    }),
+  }),
+});
 
 builder.queryFields((t) => ({
   request: t.field({
@@ -208,6 +229,20 @@ builder.queryFields((t) => ({
       'Returns the request with the given id, even if the request has ended. Returns null if the request does not exist.',
     args: { requestId: t.arg.int({ required: true, description: "The request's id." }) },
     resolve: (_root, { requestId }, ctx) => orNull(getRequest(ctx, requestId)),
+  }),
+  requestCounts: t.field({
+    type: [RequestCountType],
+    nullable: true,
+    complexity: { field: 20 },
+    description: 'Returns the number of requests in each state, with the filters of `requests`.',
+    args: {
+      quota: t.arg.string({ description: "Filters by the quota's user." }),
+      match: t.arg.string({
+        description:
+          'A plain, case-sensitive substring of the label, of the pattern, or of the path of a file in the request.',
+      }),
+    },
+    resolve: (_root, args, ctx) => listRequests(ctx, args, ctx.reader).countStates(),
   }),
   requests: t.connection(
     {
@@ -234,7 +269,7 @@ builder.queryFields((t) => ({
         const { page, orderedPage, count } = listRequests(ctx, args, ctx.reader);
         const found = orderBy
           ? await resolveCursorPage(args, requestCursors(orderBy), {
-              keyOf: (row: RequestWithQuota) => ({ value: row[orderBy.field], id: row.id }),
+              keyOf: (row: RequestWithQuota) => ({ value: String(row[orderBy.field]), id: row.id }),
               find: (at: KeyPage<RequestKey>) => orderedPage(orderBy, at),
             })
           : await resolveRootPage(args, { name: 'id', isKey: isInt }, (at) => page({ ...at, descending: true }));

@@ -81,5 +81,10 @@ export function ownerOf(caller: Caller): string {
   return `${hasRole(caller, 'service') ? 'service' : 'operator'}:${name}`;
 }
 
+/** Returns the caller's name in the result of `ownerOf`, or null if the caller had no name. */
+export function nameOfOwner(owner: string | null): string | null {
+  return owner?.replace(/^user:/, '').replace(/^(open|system|legacy):$/, '') || null;
+}
+
 /** Returns the name under which a user owns objects. */
 export const userOwner = (name: string): string => (name.includes(':') ? `user:${name}` : name);

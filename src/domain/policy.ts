@@ -33,6 +33,7 @@ export const policy = {
   listQuotasByPage: 'read',
   listSuspensions: 'read',
   showCaller: 'read',
+  isEmailSent: 'read',
   listWaitingMail: 'read',
   showPlan: 'read',
   readFence: 'read',

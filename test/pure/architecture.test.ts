@@ -331,9 +331,9 @@ const unchecked = new Set(
   countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
   getRequestWithPaths keyOf listDirectory parseRequestId readAllowed readUnresolved readStageRequest
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readExamined readMeasurements
-  readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
+  readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotaUsers readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
   readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest siteParts streamRequestPaths withSlot describeUnchecked waitingReasons
-  MAX_WATCHED countDrivesIn countFilesOf countFilesOnDisks countFilesOnVolumes countLegacyUses countRequestsWithFiles countSuspensions countTokens
+  MAX_COUNTED MAX_QUOTA_USERS MAX_WATCHED countDrivesIn countFilesOf countFilesOnDisks countFilesOnVolumes countLegacyUses countRequestsWithFiles countSuspensions countTokens
   countUnresolvedPaths countVolumesIn countWaitingMail countWebhookMessages countWebhooks parseDirectory FINISHED readEnds readDrivesIn readFilesByPath
   readFilesOnDisks readFilesOnVolumes readMember readPathRule readRequestsWithFiles readSuspension readToken readVolumesIn readWebhook
   readWebhookMessage`.match(/\w+/g),

@@ -1,5 +1,5 @@
 /** Reads, sets and removes users' quotas. */
-import { hasQuota, userOwner } from '../../core/caller.js';
+import { hasQuota, nameOfOwner, userOwner } from '../../core/caller.js';
 import { InUseError, InvalidInputError, noQuota, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
 import { lockQuotas } from '../../db/locks.js';
@@ -125,6 +125,33 @@ export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Pro
 
 export async function readUsed(ctx: Context, quota: { id: number }): Promise<bigint> {
   return (await readUsedOf(ctx, [quota.id])).get(quota.id) ?? 0n;
+}
+
+/** A caller whose live requests use a quota. */
+export interface QuotaUser {
+  /** The caller's name; null if unknown, for example because the site does not require authentication. */
+  name: string | null;
+  requests: number;
+  files: bigint;
+  bytes: bigint;
+}
+
+export const MAX_QUOTA_USERS = 10;
+
+/** Returns the callers whose live requests use the most bytes of each quota, largest first, by quota id. */
+export async function readQuotaUsers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, QuotaUser[]>> {
+  const rows = await ctx.db.rows<QuotaUser & { id: number }>(
+    sql`SELECT q.id, u.* FROM unnest(${quotaIds}::int[]) AS q (id) CROSS JOIN LATERAL (
+          SELECT r.made_by AS name, count(*)::int AS requests, sum(r.files_total)::bigint AS files,
+            sum(r.bytes_total)::bigint AS bytes
+          FROM request r WHERE r.quota_id = q.id AND ${isLive} AND r.retention > ${ctx.now()}
+          GROUP BY r.made_by ORDER BY bytes DESC, r.made_by LIMIT ${MAX_QUOTA_USERS}
+        ) u ORDER BY u.bytes DESC, u.name`,
+  );
+  const users = new Map<number, QuotaUser[]>();
+  for (const { id, name, ...user } of rows)
+    users.set(id, [...(users.get(id) ?? []), { ...user, name: nameOfOwner(name) }]);
+  return users;
 }
 
 export interface RemovedQuota {

@@ -1,10 +1,10 @@
 /** Reads requests, their files and their unresolved paths. */
 
 import { noRequest, quote } from '../../core/errors.js';
-import { type ListPages, PAGE, readList } from '../../db/lists/snapshot.js';
+import { askAtLength, type ListPages, PAGE, readList } from '../../db/lists/snapshot.js';
 import { locking } from '../../db/locks.js';
 import { prepared } from '../../db/prepared.js';
-import { allOf, raw, type Sql, sql } from '../../db/sql.js';
+import { allOf, join, raw, type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import {
   Prisma,
@@ -150,6 +150,8 @@ const orderColumns = {
   retention: sql`r.retention`,
   state: sql`r.state`,
   label: sql`r.label`,
+  bytesTotal: sql`r.bytes_total`,
+  filesTotal: sql`r.files_total`,
 } as const;
 
 const orderTypes = {
@@ -157,6 +159,8 @@ const orderTypes = {
   retention: raw('timestamp'),
   state: raw('"RequestState"'),
   label: raw('text'),
+  bytesTotal: raw('bigint'),
+  filesTotal: raw('int'),
 } as const;
 
 export interface RequestRow
@@ -170,16 +174,30 @@ const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate"
   r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"`;
 
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
+const ENDED_STATES = ['EXPIRED', 'CANCELLED'] as const satisfies readonly RequestState[];
+
+/** Largest number of ended requests that is counted, because a site keeps all ended requests. */
+export const MAX_COUNTED = 10_000;
+
+export interface StateCount {
+  state: RequestState;
+  count: number;
+}
 
 /**
- * Returns three functions: to count requests, to read a page of them, and to stream all of them. The stream reads all
- * requests in one snapshot of the database, from the oldest request to the newest.
+ * Returns functions to count requests, to count them by state, to read a page of them, and to stream all of them. The
+ * stream reads all requests in one snapshot of the database, from the oldest request to the newest.
  */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   allow(ctx, 'listRequests');
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
   return {
     count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
+    countStates: async (): Promise<StateCount[]> => {
+      const counts = await atListServer(ctx, (at) => askAtLength<StateCount>(at, countsByState(ctx, input), reader));
+      const countOf = (state: RequestState) => counts.find((each) => each.state === state)?.count ?? 0;
+      return [...LIVE_STATES, ...ENDED_STATES].map((state) => ({ state, count: countOf(state) }));
+    },
     page: (page: KeyPage<number>) =>
       atListServer(ctx, (at) => readPage(at, { rows, reader, columns: requestColumns, key: sql`r.id` }, page)).then(
         (page) => page.map(toRequest),
@@ -215,6 +233,18 @@ export async function readRequestsOf(
   const pages = await readInnerPages<RequestWithQuota>(ctx, ofQuota, quotaIds, page);
   for (const item of [...pages.values()].flat()) if (item.row) item.row = toRequest(item.row);
   return pages;
+}
+
+/** Counts live requests exactly, and at most `MAX_COUNTED` requests in each ended state. */
+function countsByState(ctx: Context, input: ListRequestsInput): Sql {
+  const from = sql`FROM request r JOIN quota q ON q.id = r.quota_id`;
+  const counts = ENDED_STATES.map((state) => {
+    const found = sql`SELECT ${from} WHERE ${filterOf(ctx, { ...input, states: [state] })} LIMIT ${raw(String(MAX_COUNTED))}`;
+    return sql`UNION ALL SELECT ${state}::"RequestState", (SELECT count(*)::int FROM (${found}) few)`;
+  });
+  return sql`SELECT r.state, count(*)::int AS count ${from}
+    WHERE ${isLive} AND ${filterOf(ctx, { ...input, states: LIVE_STATES })} GROUP BY r.state
+    ${join(counts, ' ')}`;
 }
 
 function filterOf(ctx: Context, input: ListRequestsInput): Sql {

@@ -149,6 +149,12 @@ export async function hasSender(ctx: Context): Promise<boolean> {
   return rowCount !== 0;
 }
 
+/** Returns whether engines send emails. Otherwise, they only write emails to the log, or no engine has run yet. */
+export async function isEmailSent(ctx: Context): Promise<boolean> {
+  allow(ctx, 'isEmailSent');
+  return await hasSender(ctx);
+}
+
 const MINUTE_SECONDS = 60;
 
 /**
