@@ -157,10 +157,6 @@ export const RequestType = builder.prismaNode('Request', {
         'The number of files that were released before the request ended. The other counts exclude these files.',
       resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
     }),
-    createdBy: t.string({
-      ...nullable('The name of the caller that created the request. Null if unknown.'),
-      resolve: ({ madeBy }) => nameOfOwner(madeBy),
-    }),
     priority: t.exposeInt('priority', {
       description: 'The priority. Files of requests with a higher priority are recalled first. Default 0.',
     }),
@@ -207,7 +203,7 @@ const requestCursors = ({ field, direction }: RequestOrder) =>
 function isOrderValue(field: RequestOrder['field'], value: string): boolean {
   if (field === 'label') return true;
   if (field === 'filesTotal') return /^\d{1,10}$/.test(value) && Number(value) <= MAX_INT;
-  if (field === 'bytesTotal') return /^\d{1,18}$/.test(value);
+  if (field === 'bytesTotal') return /^\d{1,19}$/.test(value) && BigInt(value) < 2n ** 63n;
   return field === 'state' ? Object.hasOwn(requestStates, value) : parseZonedTime(value) !== undefined;
 }
 
@@ -352,6 +348,10 @@ const readCommonRequestFiles = (ctx: Context, ids: readonly number[], wish: Page
   readRequestFiles(ctx, ids, wish, { isCommon: true });
 
 builder.prismaObjectFields('Request', (t) => ({
+  createdBy: t.string({
+    ...nullable('The name of the caller that created the request. Null if unknown.'),
+    resolve: ({ madeBy }) => nameOfOwner(madeBy),
+  }),
   files: t.connection(
     {
       type: RequestFileType,

@@ -146,6 +146,7 @@ const common: Partial<Record<Operation, string>> = {
   removeLibrary: change('removeLibrary(input: { name: "directory" })'),
   listDisksByPage: '{ result: restoreDisks { totalCount } }',
   showCaller: '{ result: caller { name } }',
+  isEmailSent: '{ result: isEmailSent }',
   listSuspensions: '{ result: suspensions { edges { node { name } } } }',
   listWaitingMail: '{ result: waitingMail { edges { node { user } } } }',
   showPlan: '{ result: plan { at } }',

@@ -523,6 +523,8 @@ describe('orders of requests', () => {
     retention: string;
     state: string;
     label: string;
+    bytes: string;
+    files: number;
   }
   const rows: Row[] = [];
 
@@ -535,10 +537,11 @@ describe('orders of requests', () => {
         ...{ id, label, state: states[(n * 3) % 4] ?? '' },
         requestDate: `2026-01-0${1 + ((n * 4) % 3)}T00:00:00${n % 2 ? '.000001' : ''}`,
         retention: `2099-0${1 + ((n * 2) % 5)}-01T00:00:00`,
+        ...{ bytes: String(10n ** BigInt((n * 5) % 4) * 2n ** 52n), files: (n * 3) % 5 },
       };
       await sql(
-        `UPDATE request SET label = $2, state = $3::"RequestState", request_date = $4, retention = $5 WHERE id = $1`,
-        [...[id, row.label, row.state, row.requestDate, row.retention]],
+        `UPDATE request SET label = $2, state = $3::"RequestState", request_date = $4, retention = $5, bytes_total = $6, files_total = $7 WHERE id = $1`,
+        [...[id, row.label, row.state, row.requestDate, row.retention, row.bytes, row.files]],
       );
       rows.push(row);
     }
@@ -549,6 +552,8 @@ describe('orders of requests', () => {
     RETENTION: ({ retention }: Row) => retention,
     STATE: ({ state }: Row) => states.indexOf(state),
     LABEL: ({ label }: Row) => Buffer.from(label).toString('hex'),
+    BYTES: ({ bytes }: Row) => bytes.padStart(20, '0'),
+    FILES: ({ files }: Row) => files,
   };
   const orders = (Object.keys(keys) as (keyof typeof keys)[]).flatMap((field) =>
     (['ASC', 'DESC'] as const).map((direction) => [field, direction] as const),
@@ -605,8 +610,15 @@ describe('orders of requests', () => {
       ['state', '9999999999:QUEUED'],
       ['label', ':a'],
       ['label', '1:a\0'],
+      ['bytesTotal', '1:-1'],
+      ['bytesTotal', `1:${'9'.repeat(19)}`],
+      ['filesTotal', '1:1e3'],
+      ['filesTotal', '1:2147483648'],
     ];
-    const names = { requestDate: 'CREATED_AT', retention: 'RETENTION', state: 'STATE', label: 'LABEL' };
+    const names = {
+      ...{ requestDate: 'CREATED_AT', retention: 'RETENTION', state: 'STATE', label: 'LABEL' },
+      ...{ bytesTotal: 'BYTES', filesTotal: 'FILES' },
+    };
     for (const [field, key] of odd) {
       const cursor = Buffer.from(`request-${field}-ASC:${key}`).toString('base64');
       const query = listOf(names[field as keyof typeof names], 'ASC')

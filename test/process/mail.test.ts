@@ -76,13 +76,15 @@ test('the first and the last email are sent once each, when their files can be r
   expect(first.headers.get('to')).toContain('all@first.example');
   expect(first.headers.get('auto-submitted')).toBe('auto-generated');
   expect(first.headers.get('message-id')).toMatch(/^<[0-9a-f-]{36}@archive\.example>$/);
-  expect(first.body).toBe(`The first file of your request ${id} ("ocean run 7", pattern "/all/") is on disk:
+  const [text, end] = first.body.split('\n\nThe remaining files are expected at about ');
+  expect(text).toBe(`The first file of your request ${id} ("ocean run 7", pattern "/all/") is on disk:
 
   ${app.restoreDir}/all/a
 
 1 more file will follow (2 in total).
-Restored files stay on disk until 2099-01-02 03:04:05 UTC.
-`);
+Restored files stay on disk until 2099-01-02 03:04:05 UTC.`);
+  const time = String.raw`20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC`;
+  expect(end).toMatch(new RegExp(`^${time} \\(${time} to ${time}; estimate without measurements\\)\\.\n$`));
   expect(subjectsTo('all@last.example')).toEqual([]);
 
   gate.open();

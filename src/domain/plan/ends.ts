@@ -28,6 +28,12 @@ class Estimates {
     return new Map(ends.flatMap(([id, end]) => (end ? [[id, end]] : [])));
   }
 
+  /** Discards all estimates, for example because an operator has suspended a drive. */
+  clear(): void {
+    this.plan = undefined;
+    this.ends.clear();
+  }
+
   private readPlan(ctx: Context): Promise<Plan> {
     const now = performance.now();
     if (!this.plan || now - this.plan.at >= ESTIMATE_MS) {
@@ -45,7 +51,12 @@ const estimates = new WeakMap<Context['events'], Estimates>();
 
 /** Returns the estimated ends of requests, up to ten seconds old. Omits requests whose end is unknown. */
 export async function readEnds(ctx: Context, requestIds: readonly number[]): Promise<Map<number, EndRange>> {
-  const known = estimates.get(ctx.events) ?? new Estimates();
-  estimates.set(ctx.events, known);
+  let known = estimates.get(ctx.events);
+  if (!known) {
+    const created = new Estimates();
+    ctx.events.onNotify('suspension', () => created.clear());
+    estimates.set(ctx.events, created);
+    known = created;
+  }
   return await known.read(ctx, requestIds);
 }

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EndRange } from '../../planner/end-range.js';
 import type { Context } from '../context.js';
-import { readWaiting } from '../plan/waiting.js';
+import { readEnds } from '../plan/ends.js';
 import { allow } from '../policy.js';
 import { getRequest } from '../requests/rows.js';
 import { watchRequest } from './request-watch.js';
@@ -37,7 +37,7 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
 
 /** Yields the planned end immediately, every ten seconds, and after each suspension or resumption. */
 async function* pollEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<EndRange | undefined> {
-  const read = async () => (await readWaiting(ctx, [id])).get(id)?.end;
+  const read = async () => (await readEnds(ctx, [id])).get(id);
   let changed = new AbortController();
   const unlisten = ctx.events.onNotify('suspension', () => changed.abort());
   try {

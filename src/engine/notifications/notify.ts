@@ -4,12 +4,12 @@
  */
 import type { Transporter } from 'nodemailer';
 import { startDeadline } from '../../core/deadline.js';
-import { codeOf, isExhausted, messageOf } from '../../core/errors.js';
+import { codeOf, isExhausted, logFailure, messageOf } from '../../core/errors.js';
 import { createHider } from '../../core/secrets.js';
 import { count } from '../../core/signals.js';
 import { addSeconds, secondsBetween } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
-import { composeLate } from '../../domain/notifications/mail/mail.js';
+import { addEnd, composeLate } from '../../domain/notifications/mail/mail.js';
 import {
   type ClaimedMail,
   claimMail,
@@ -18,6 +18,7 @@ import {
   SEND_SECONDS,
   type SendResult,
 } from '../../domain/notifications/mail/outbox.js';
+import { readEnds } from '../../domain/plan/ends.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
 /**
@@ -75,7 +76,7 @@ async function send(
   email: ClaimedMail,
   abort: AbortSignal,
 ): Promise<SendResult> {
-  const body = email.isLate ? composeLate(email) : email.body;
+  const body = email.isLate ? composeLate(email) : await writeBody(ctx, email);
   if (!transport) {
     ctx.log.info({ to: email.recipient, subject: email.subject, body }, 'email not sent: SMTP_URL is not set');
     return { state: 'LOGGED' };
@@ -110,6 +111,19 @@ async function send(
     };
   } finally {
     deadline.end();
+  }
+}
+
+/** Returns the email's text. If the request still waits for files, adds the estimated end as of now. */
+async function writeBody(ctx: Context, { kind, requestId, body }: ClaimedMail): Promise<string> {
+  if (kind === 'LAST_FILE') return body;
+  try {
+    const end = (await readEnds(ctx, [requestId])).get(requestId);
+    return end ? addEnd(body, end) : body;
+  } catch (error) {
+    // an email without an estimate is better than no email
+    logFailure(ctx.log, error, 'cannot estimate the end of a request for an email');
+    return body;
   }
 }
 

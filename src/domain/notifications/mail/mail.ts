@@ -5,7 +5,9 @@ import { formatBytes } from '../../../core/text/bytes.js';
 import { plural } from '../../../core/text/plural.js';
 import { printable } from '../../../core/text/printable.js';
 import { formatFiles, formatMissing } from '../../../core/text/requested-files.js';
+import { timeOf } from '../../../core/time.js';
 import type { NotificationKind, UnresolvedReason } from '../../../generated/prisma/enums.js';
+import type { EndRange } from '../../../planner/end-range.js';
 
 export interface MailFacts {
   requestId: number;
@@ -70,6 +72,13 @@ export function composeLate({ body, createdAt }: { body: string; createdAt: stri
     '',
     body.trimEnd(),
   ]);
+}
+
+/** Returns the text of an email with the estimated end of its request, which was still waiting for files. */
+export function addEnd(body: string, { earliest, planned, latest, isMeasured }: EndRange): string {
+  const [first, end, last] = [earliest, planned, latest].map((seconds) => formatTime(timeOf(seconds)));
+  const note = isMeasured ? '' : '; estimate without measurements';
+  return text([body.trimEnd(), '', `The remaining files are expected at about ${end} (${first} to ${last}${note}).`]);
 }
 
 function composeFirst(facts: MailFacts): Mail {

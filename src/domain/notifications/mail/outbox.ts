@@ -16,7 +16,10 @@ import { boundsOf, countRows, type KeyPage } from '../../page-keys.js';
 import { allow, isVisibleQuota } from '../../policy.js';
 
 export interface ClaimedMail
-  extends Pick<Notification, 'id' | 'recipient' | 'subject' | 'body' | 'messageId' | 'attempts' | 'createdAt'>,
+  extends Pick<
+      Notification,
+      'id' | 'requestId' | 'kind' | 'recipient' | 'subject' | 'body' | 'messageId' | 'attempts' | 'createdAt'
+    >,
     Pick<Notification, 'deferredSince' | 'deferrals'> {
   isLate: boolean;
   /**
@@ -95,7 +98,7 @@ async function claimOldest(
           SELECT n.id FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${now} AND ${which}
           ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeEmail}
         ) due WHERE m.id = due.id
-        RETURNING m.id, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt",
+        RETURNING m.id, m.request_id AS "requestId", m.kind, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt",
           m.deferred_since AS "deferredSince", m.deferrals,
           NOT EXISTS (SELECT FROM request r WHERE r.id = m.request_id AND ${isLive} AND r.retention > ${now}) AS "isLate",
           m.kind = 'EXPIRING' AND NOT EXISTS (SELECT FROM request r
