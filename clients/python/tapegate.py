@@ -85,6 +85,8 @@ STAGES = {"U": "UNVERIFIED", "D": "ONDISK", "T": "ONTAPE", "A": "RESTORING", "R"
 #: Commands that a script must not repeat if the gateway might have processed them.
 CHANGES = {"request", "update", "extend", "retry", "cancel", "release"}
 
+ONLY_LOGGED = "email is only logged at this site, because no SMTP server is configured"
+
 #: Maximum number of failed files, and of missing paths, in a message.
 NAMED_FAILED, NAMED_MISSING = 2, 20
 
@@ -481,6 +483,10 @@ class Tapegate:
             pageInfo { hasNextPage endCursor }
             edges { node { path size stage restoredPath isAtPrimaryPath checksum adler32 withdrawnReason } } } }"""
         return self._pages("page", document, match=match, stages=stages, withdrawn=withdrawn)
+
+    def sends_email(self) -> bool:
+        """Returns whether the site sends email. If not, it only writes emails to its log."""
+        return self._ask("isEmailSent", "{ isEmailSent }")
 
     def quota(self, user: str) -> Optional[dict[str, Any]]:
         """Returns a quota, or None if it does not exist or the caller is not allowed to see it."""
@@ -1014,6 +1020,7 @@ def _request(tapes, given):
         _print_error(line)
     else:
         _print(given, request, line)
+    _note_logged_email(tapes, given)
     if given.watch or given.print_paths:
         return _watch(tapes, given)
     if not given.json:
@@ -1178,6 +1185,17 @@ def _other_paths(request):
     return 'some files are not at their archive paths: "%s show %d --print-paths" lists their actual paths' % (PROGRAM, request["requestId"])
 
 
+def _note_logged_email(tapes, given):
+    """Prints a note if the user gave an email address, but the site only logs emails."""
+    if all(address in (None, "none") for address in (given.notify_first, given.notify_last)):
+        return
+    try:
+        if not tapes.sends_email():
+            _print_error(ONLY_LOGGED)
+    except (OSError, Refused):
+        pass  # the change was made, so the command succeeds without the note
+
+
 def _print_directories(request):
     for mountpoint in request["restoredBelow"]:
         print("restored below %s, each at its archive path" % _printable(mountpoint))
@@ -1248,6 +1266,7 @@ def _facts(tapes, request):
         ("CREATED", request["createdAt"][:19]),
         ("UNTIL", request["retention"][:19]),
         *[("EMAIL", "%s (%s)" % (request[name], when)) for name, when in [("notifyOnFirstFile", "first file"), ("notifyOnLastFile", "end")] if request[name]],
+        *([("EMAIL", ONLY_LOGGED)] if (request["notifyOnFirstFile"] or request["notifyOnLastFile"]) and not tapes.sends_email() else []),
         ("WAS ON DISK" if is_released else "ON DISK", "%s, %s of %s%s%s" % (
             files, _size(request["bytesOnDisk"]), _size(request["bytesTotal"]), _at_primary_path(request), missing)),
         *[("DIRECTORY", mountpoint) for mountpoint in request["restoredBelow"] if not is_released],
@@ -1311,6 +1330,7 @@ def _update(tapes, given):
     request = tapes.update(given.id, **changes)
     _print_state(given, request, ": %s, %s, kept until %s" % (_plural(request["filesTotal"], "file"), _size(request["bytesTotal"]),
                                                               _whole_time(request["retention"])))
+    _note_logged_email(tapes, given)
 
 
 def _retry(tapes, given):

@@ -64,7 +64,7 @@ const QuotaUserType = builder.objectRef<QuotaUser>('QuotaUser').implement({
       nullable("The caller's name. Null if unknown, for example because the site does not require authentication."),
     ),
     requestCount: t.exposeInt('requests', { description: "The number of the caller's live requests." }),
-    fileCount: t.expose('files', bigInt('The number of files in these requests.')),
+    fileCount: t.exposeInt('files', { description: 'The number of files in these requests.' }),
     bytes: t.expose('bytes', bigInt('The number of bytes that these requests use.')),
   }),
 });

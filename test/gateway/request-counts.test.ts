@@ -10,7 +10,7 @@ import { sendDue } from '../support/outbox.js';
 import { useApp } from '../support/use-app.js';
 
 const tokens: Record<string, string> = {};
-const app = useApp({ config: { access: { auth: new Set(['token']) } }, engine: false }, async () => {
+const app = useApp({ config: { access: { auth: new Set(['token']) } } }, async () => {
   for (const user of ['alice', 'bob', 'group']) {
     await addQuota(app.ctx, user, 10n ** 9n);
     tokens[user] = (await createToken(app.ctx, { name: user, role: 'USER' })).secret;
@@ -58,9 +58,9 @@ test('a quota lists the callers that use it, largest first, and requests name th
   type Users = { quota: { users: { name: string | null; bytes: string }[] } };
   const { users } = (await askData<Users>(gatewayOf('alice'), query)).quota;
   expect(users.map(({ bytes: _, ...user }) => user)).toEqual([
-    { name: 'bob', requestCount: 1, fileCount: '2' },
-    { name: 'alice', requestCount: 1, fileCount: '1' },
-    { name: null, requestCount: 1, fileCount: '1' },
+    { name: 'bob', requestCount: 1, fileCount: 2 },
+    { name: 'alice', requestCount: 1, fileCount: 1 },
+    { name: null, requestCount: 1, fileCount: 1 },
   ]);
   const bytes = users.map((user) => BigInt(user.bytes));
   expect(bytes[0]).toBe(2n * (bytes[1] ?? 0n));

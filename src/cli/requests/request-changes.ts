@@ -27,6 +27,7 @@ import {
 import { CommandError, ConnectionError, UsageError } from '../terminal/failure.js';
 import { type OutputOptions, pick, printJson, printLine, printResult } from '../terminal/output.js';
 import { formatWholeTime } from '../terminal/times.js';
+import { noteLoggedEmail } from './email-note.js';
 
 export function register(program: Command): void {
   program
@@ -93,6 +94,7 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   const given = ['retention', 'notifyOnFirstFile', 'notifyOnLastFile', 'maxFiles', 'maxBytes'] as const;
   const shown = pick(request, 'requestId', 'label', 'state', 'filesTotal', 'bytesTotal', ...given);
   printResult(shown, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
+  await noteLoggedEmail(url, [notifyFirst, notifyLast]);
 }
 
 /** Rejects a past retention date, because the server would end the request immediately. */

@@ -25,6 +25,7 @@ import {
 } from '../terminal/failure.js';
 import { type OutputOptions, pick, printJson, printLine, printToStderr } from '../terminal/output.js';
 import { formatEnd, formatWholeTime } from '../terminal/times.js';
+import { noteLoggedEmail } from './email-note.js';
 import { chooseQuota } from './quota-choice.js';
 import {
   addPathsOptions,
@@ -78,6 +79,7 @@ async function requestFiles(url: string, options: RequestOptions): Promise<void>
   const input = await readInput(url, options);
   if (options.dryRun) return await estimateRequest(url, input, options);
   const { id, mayLackFiles, isFinished } = await createRequest(url, input, options);
+  await noteLoggedEmail(url, [options.notifyFirst, options.notifyLast]);
   if (options.watch || options.printPaths) return await watchRequest(url, id, { ...options, isNew: true });
   const missing = mayLackFiles ? await findMissing(url, id) : [];
   if (missing.length > 0 && isFinished) throw new IncompleteError(id, missing);

@@ -16,6 +16,7 @@ import { formatSuspension } from '../suspensions.js';
 import { limitHelp, readId, readLimit } from '../terminal/arguments.js';
 import { type OutputOptions, printFacts, printJson, printLine, printNote, printTable } from '../terminal/output.js';
 import { formatTime } from '../terminal/times.js';
+import { ONLY_LOGGED } from './email-note.js';
 import {
   addPathsOptions,
   atPrimaryPath,
@@ -48,9 +49,13 @@ interface ShowOptions extends OutputOptions, PathsOptions {
 
 async function showRequest(url: string, id: number, options: ShowOptions): Promise<void> {
   const limit = readLimit(options);
-  const request = requireRequest(id, (await ask(url, RequestDetailsDocument, { id })).request);
+  const { request: found, isEmailSent } = await ask(url, RequestDetailsDocument, { id });
+  const request = requireRequest(id, found);
   if (options.json) printJson(request);
-  else printRequest(request, { reasons: await readReasons(url, id), selection: await describeSelection(url, request) });
+  else {
+    const [reasons, selection] = [await readReasons(url, id), await describeSelection(url, request)];
+    printRequest(request, { reasons, selection, isEmailSent });
+  }
   const { files, isWhole } = await readRequestFiles(url, id, limit);
   const cut = `the first ${files.length === 1 ? 'file that is' : `${files.length} files that are`} not on disk; --limit shows more`;
   if (options.json) {
@@ -86,7 +91,11 @@ async function describeSelection(url: string, request: RequestDetailsFragment): 
 
 function printRequest(
   request: RequestDetailsFragment,
-  { reasons, selection }: { reasons: readonly string[]; selection: string | undefined },
+  {
+    reasons,
+    selection,
+    isEmailSent,
+  }: { reasons: readonly string[]; selection: string | undefined; isEmailSent: boolean | null },
 ): void {
   const { suspension, user } = request.quota;
   const missing = formatMissing(request);
@@ -98,7 +107,7 @@ function printRequest(
     ['PRIORITY', String(request.priority)],
     ['CREATED', formatTime(request.createdAt)],
     ['UNTIL', formatTime(request.retention)],
-    ...formatEmails(request),
+    ...formatEmails(request, isEmailSent),
     [
       isReleased(request) ? 'WAS ON DISK' : 'ON DISK',
       `${formatFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPath(request.filesAtPrimaryPath)}${missing && `; ${missing}`}`,
@@ -115,10 +124,14 @@ function printRequest(
   printFacts(facts);
 }
 
-function formatEmails({ notifyOnFirstFile, notifyOnLastFile }: RequestDetailsFragment): [string, string][] {
+function formatEmails(
+  { notifyOnFirstFile, notifyOnLastFile }: RequestDetailsFragment,
+  isEmailSent: boolean | null,
+): [string, string][] {
   const first: [string, string][] = notifyOnFirstFile ? [['EMAIL', `${notifyOnFirstFile} (first file)`]] : [];
   const last: [string, string][] = notifyOnLastFile ? [['EMAIL', `${notifyOnLastFile} (end)`]] : [];
-  return [...first, ...last];
+  const isLogged = isEmailSent === false && (notifyOnFirstFile || notifyOnLastFile);
+  return [...first, ...last, ...(isLogged ? [['EMAIL', ONLY_LOGGED] satisfies [string, string]] : [])];
 }
 
 function hasOtherPaths(request: RequestDetailsFragment): boolean {

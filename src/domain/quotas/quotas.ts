@@ -4,7 +4,7 @@ import { InUseError, InvalidInputError, noQuota, quote } from '../../core/errors
 import { plural } from '../../core/text/plural.js';
 import { lockQuotas } from '../../db/locks.js';
 import { prepared } from '../../db/prepared.js';
-import { sql } from '../../db/sql.js';
+import { raw, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import { Prisma, type Quota } from '../../generated/prisma/client.js';
 import { shownDirectory } from '../access/path-rules.js';
@@ -132,17 +132,18 @@ export interface QuotaUser {
   /** The caller's name; null if unknown, for example because the site does not require authentication. */
   name: string | null;
   requests: number;
-  files: bigint;
+  files: number;
   bytes: bigint;
 }
 
 export const MAX_QUOTA_USERS = 10;
+const MAX_INT = raw('2147483647');
 
 /** Returns the callers whose live requests use the most bytes of each quota, largest first, by quota id. */
 export async function readQuotaUsers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, QuotaUser[]>> {
   const rows = await ctx.db.rows<QuotaUser & { id: number }>(
     sql`SELECT q.id, u.* FROM unnest(${quotaIds}::int[]) AS q (id) CROSS JOIN LATERAL (
-          SELECT r.made_by AS name, count(*)::int AS requests, sum(r.files_total)::bigint AS files,
+          SELECT r.made_by AS name, count(*)::int AS requests, least(sum(r.files_total), ${MAX_INT})::int AS files,
             sum(r.bytes_total)::bigint AS bytes
           FROM request r WHERE r.quota_id = q.id AND ${isLive} AND r.retention > ${ctx.now()}
           GROUP BY r.made_by ORDER BY bytes DESC, r.made_by LIMIT ${MAX_QUOTA_USERS}
