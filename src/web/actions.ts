@@ -38,7 +38,8 @@ export function useAction(): Action {
   return { isRunning, problem, run };
 }
 
-function failureOf(data: unknown): string | undefined {
+/** Returns the message of the first error in a mutation's payload; undefined if the change was made. */
+export function failureOf(data: unknown): string | undefined {
   const [payload] = Object.values((data ?? {}) as Record<string, Payload | null>);
   return payload?.errors[0]?.message;
 }

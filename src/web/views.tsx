@@ -17,9 +17,9 @@ import {
 } from 'lucide-preact';
 import type { JSX } from 'preact';
 import { FilesPage } from './pages/files';
-import { QuotasPage } from './pages/quotas';
+import { QuotasPage } from './pages/quotas/quotas';
 import { RequestPage } from './pages/request';
-import { RequestsPage } from './pages/requests';
+import { RequestsPage } from './pages/requests/requests';
 import { AuditPage } from './pages/site-audit';
 import { CurvesPage, ProcessesPage } from './pages/site-curves';
 import { FailuresPage, SuspensionsPage, UsersPage } from './pages/site-people';
