@@ -14,7 +14,7 @@ import { type Column, Table } from '../../parts/table';
 import { Title } from '../../parts/title';
 import { linkTo } from '../../route';
 import { useViewQuery } from '../../view-query';
-import { freeOf, QuotaBar } from './quotas';
+import { freeOf, Labelled, QuotaBar } from './quotas';
 
 type Quota = NonNullable<QuotaUseQuery['quota']>;
 
@@ -43,7 +43,7 @@ export function QuotaPage({ user, hasOthers }: { user: string; hasOthers: boolea
   }
   const [largest, expiring] = [data.largest, data.expiring].map((list) => list?.edges.map(({ node }) => node) ?? []);
   return (
-    <div class="quota-view">
+    <div class="quotas-view">
       {hasOthers && (
         <Breadcrumb label="Quotas" parents={[{ text: 'Quotas', href: linkTo(['quotas']) }]} current={quota.user} />
       )}
@@ -56,11 +56,15 @@ export function QuotaPage({ user, hasOthers }: { user: string; hasOthers: boolea
       </Title>
       <Room quota={quota} />
       <div class="quota-parts">
-        <UseOverTime quota={quota} since={since} />
-        <Requests title="Expires next" rows={expiring ?? []} columns={expiringColumns(quota, expiring ?? [])} />
-        <Requests title="Largest requests" rows={largest ?? []} columns={largestColumns} />
-        <QuotaUsers quota={quota} />
-        <Members quota={quota} />
+        <div>
+          <UseOverTime quota={quota} since={since} />
+          <QuotaUsers quota={quota} />
+          <Members quota={quota} />
+        </div>
+        <div>
+          <Requests title="Expires next" rows={expiring ?? []} columns={expiringColumns(quota, expiring ?? [])} />
+          <Requests title="Largest requests" rows={largest ?? []} columns={largestColumns} />
+        </div>
       </div>
     </div>
   );
@@ -171,11 +175,15 @@ function expiringColumns(quota: Quota, rows: readonly QuotaRequestFragment[]): C
   }
   return [
     { title: 'Expires', cell: ({ retention }) => <Moment at={retention} /> },
-    { title: 'Frees', isNumber: true, cell: ({ bytesTotal }) => `frees ${formatBytes(bytesTotal)}` },
+    {
+      title: 'Frees',
+      isNumber: true,
+      cell: ({ bytesTotal }) => <Labelled before="frees " text={formatBytes(bytesTotal)} />,
+    },
     {
       title: 'Free then',
       isNumber: true,
-      cell: ({ requestId }) => `${formatBytes(free.get(requestId) ?? 0n)} free then`,
+      cell: ({ requestId }) => <Labelled text={formatBytes(free.get(requestId) ?? 0n)} after=" free then" />,
     },
   ];
 }

@@ -30,7 +30,7 @@ function QuotaList() {
   useRequestChanges(again);
   const rows = data?.list?.edges.map(({ node }) => node);
   return (
-    <>
+    <div class="quotas-view">
       <Title text="Quotas" />
       {error && <Problem error={error} again={again} />}
       {rows && rows.length > 0 && (
@@ -43,7 +43,7 @@ function QuotaList() {
       )}
       {!rows && !error && <Skeleton />}
       <Pages paging={paging} info={data?.list?.pageInfo} />
-    </>
+    </div>
   );
 }
 
@@ -68,10 +68,21 @@ const columns: Column<ListedQuota>[] = [
       </span>
     ),
   },
-  { title: 'Used', isNumber: true, cell: ({ used }) => `${formatBytes(used)} used` },
-  { title: 'Size', isNumber: true, cell: ({ size }) => `of ${formatBytes(size)}` },
-  { title: 'Free', isNumber: true, cell: ({ used, size }) => `${formatBytes(freeOf({ used, size }))} free` },
+  { title: 'Used', isNumber: true, cell: ({ used }) => <Labelled text={formatBytes(used)} after=" used" /> },
+  { title: 'Size', isNumber: true, cell: ({ size }) => <Labelled before="of " text={formatBytes(size)} /> },
+  { title: 'Free', isNumber: true, cell: (quota) => <Labelled text={formatBytes(freeOf(quota))} after=" free" /> },
 ];
+
+/** A value in a table. In a narrow window, which does not show the column's title, words around the value explain it. */
+export function Labelled({ before, text, after }: { before?: string; text: string; after?: string }) {
+  return (
+    <>
+      {before && <span class="cell-label">{before}</span>}
+      {text}
+      {after && <span class="cell-label">{after}</span>}
+    </>
+  );
+}
 
 /** Part of a quota from which its bar is red. */
 const NEARLY_FULL = 0.9;

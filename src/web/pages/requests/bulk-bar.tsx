@@ -109,8 +109,8 @@ function ExtendDialog({ ids, onExtend, onClose }: ExtendDialogProps) {
         />
       </label>
       <p class="hint">
-        The requests then expire at midnight UTC, also those that would expire later. A request that has expired is
-        restored again, and counts towards its quota.
+        The requests expire when this day begins in UTC, even if they would have expired later. A request that has
+        expired is restored again, and counts towards its quota.
       </p>
       <p>Requests: {ids.join(', ')}</p>
     </Confirmation>

@@ -25,9 +25,27 @@ export function createColumns({ hasQuota }: { hasQuota: boolean }): Column<Shown
     { title: 'Files', order: 'files', cell: (line) => <FilesCell line={line} /> },
     { title: 'Size', order: 'size', isNumber: true, cell: formatSize },
     { title: 'Arrives or expires', order: 'retention', cell: (line) => <EndCell line={line} /> },
-    ...(hasQuota ? [{ title: 'Quota', cell: ({ quota }: ShownLine) => <bdi>{quota.user}</bdi> }] : []),
-    { title: 'Created', order: 'created', cell: ({ createdAt }) => <Moment at={createdAt} side="past" /> },
+    ...(hasQuota ? [{ title: 'Quota', cell: (line: ShownLine) => <QuotaCell line={line} /> }] : []),
+    { title: 'Created', order: 'created', cell: (line) => <CreatedCell line={line} /> },
   ];
+}
+
+function QuotaCell({ line: { quota } }: { line: ShownLine }) {
+  return (
+    <>
+      <span class="cell-label">quota </span>
+      <bdi>{quota.user}</bdi>
+    </>
+  );
+}
+
+function CreatedCell({ line: { createdAt } }: { line: ShownLine }) {
+  return (
+    <>
+      <span class="cell-label">created </span>
+      <Moment at={createdAt} side="past" />
+    </>
+  );
 }
 
 function NameCell({ line }: { line: ShownLine }) {

@@ -62,8 +62,10 @@ export function RequestsPage() {
   const choose: Choose = (chosen, how) => chooseHere(['requests'], { ...choice, ...chosen }, how);
   return (
     <div class="requests-view">
-      <Title text="Requests" />
-      <Filters choice={choice} choose={choose} />
+      <div class="requests-head">
+        <Title text="Requests" />
+        <Filters choice={choice} choose={choose} />
+      </div>
       <StateTabs
         state={state}
         counts={data?.counts ?? undefined}
