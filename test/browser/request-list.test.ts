@@ -56,6 +56,7 @@ test('the state, the search, the quota and the order are in the address, and tab
   await ask('tab many', ['/ice/1', '/ice/2', '/ice/3']);
   await ask('tab two', ['/ice/1', '/ice/2'], 'bob');
   const { page, faults } = await openView('requests');
+  await rowOf(page, 'tab two').waitFor();
   await page.keyboard.press('/');
   await page.keyboard.type('tab');
   await waitForLabels(page, ['tab two', 'tab many', 'tab few']);
@@ -128,7 +129,7 @@ test('an extension of several requests lists those that could not be extended, a
   await page.getByText(`1 of 2 requests extended. Failed: request ${none}: `).first().waitFor();
   await page.getByText('1 request selected').waitFor();
   const { retention } = await app.ctx.db.prisma.request.findUniqueOrThrow({ where: { id } });
-  expect(retention).toBe('2099-01-01T00:00:00.000000');
+  expect(retention).toBe('2099-01-01T00:00:00');
   await press(page, 'Clear selection');
   expect(page.url()).toBe(`${app.url}/#/requests?match=longer`);
   expect(faults).toEqual([]);
