@@ -7,22 +7,37 @@ import { cancelRequest } from '../../src/domain/requests/ends.js';
 import { updateRequest } from '../../src/domain/requests/update.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, expectToFit, useBrowser } from '../support/chromium.js';
-import { addFiles, addQuota } from '../support/factories.js';
-import { waitFor } from '../support/wait.js';
+import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 const narrow = { width: 360, height: 740 };
 const openWindow = useBrowser();
 let app: TestApp;
+/** Blocks the read of the second file on tape. */
+const gate = createGate();
 
 beforeAll(async () => {
-  app = await startApp({});
+  const library = createMemoryLibrary();
+  library.onRead = async (_volume, position) => {
+    if (position === 2n) await gate.opened;
+  };
+  app = await startApp({ library });
+  await addTaped(
+    app.ctx,
+    library,
+    [1n, 2n].map((position) => ({ path: `/tape/${position}`, position, size: 1000 })),
+  );
   for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
   await addFiles(
     app.ctx,
     ['/ice/1', '/ice/2', '/ice/3', '/wind/1'].map((path) => ({ path, stage: 'ONDISK' as const, size: 1000n })),
   );
 });
-afterAll(() => app?.close());
+afterAll(async () => {
+  gate.open();
+  await app?.close();
+});
 
 const ask = async (label: string, files: string[], quota = 'alice') =>
   await createRequest(app.ctx, { quota, files, label });
@@ -82,6 +97,18 @@ test('the state, the search, the quota and the order are in the address, and tab
   await page.getByText('No request matches.').waitFor();
   await page.getByRole('link', { name: 'Search in all states' }).click();
   await waitForLabels(page, ['tab many', 'tab few']);
+  expect(faults).toEqual([]);
+});
+
+test('the list shows the progress of a request and when its files arrive, without a reload', async () => {
+  const { page, faults } = await openView('requests?match=from+tape');
+  await page.getByText('No request matches.').waitFor();
+  await ask('from tape', ['/tape/1', '/tape/2']);
+  const row = rowOf(page, 'from tape');
+  for (const text of ['Restoring', '50 %', '1 of 2 files']) await row.getByText(text).waitFor();
+  await row.getByText(/^about \d+ s left \(\d+ s to \d+ s; without measurements\)$/).waitFor();
+  gate.open();
+  for (const text of ['Complete', '100 %', '2 of 2 files', 'expires in 5 days']) await row.getByText(text).waitFor();
   expect(faults).toEqual([]);
 });
 

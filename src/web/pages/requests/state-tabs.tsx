@@ -32,22 +32,32 @@ interface StateTabsProps {
 }
 
 export function StateTabs({ state, counts, linkTo }: StateTabsProps) {
-  const current = tabs.some(([name]) => name === state) ? state : '';
+  const current = tabs.find(([name]) => name === state) ?? tabs[0];
   return (
-    <nav class="tabs" aria-label="States of requests">
-      {tabs.map(([name, title, states]) => (
-        <a key={name} href={linkTo(name)} aria-current={name === current ? 'page' : undefined}>
-          {title}
-          {counts && (
-            <>
-              {' '}
-              <span class="tally">{formatCount(counts, states)}</span>
-            </>
-          )}
-        </a>
-      ))}
-    </nav>
+    <>
+      <p role="status" class="unseen">
+        {counts && current && describeCount(counts, current[2])}
+      </p>
+      <nav class="tabs" aria-label="States of requests">
+        {tabs.map(([name, title, states]) => (
+          <a key={name} href={linkTo(name)} aria-current={name === current?.[0] ? 'page' : undefined}>
+            {title}
+            {counts && (
+              <>
+                {' '}
+                <span class="tally">{formatCount(counts, states)}</span>
+              </>
+            )}
+          </a>
+        ))}
+      </nav>
+    </>
   );
+}
+
+function describeCount(counts: Counts, states: readonly RequestState[]): string {
+  const text = formatCount(counts, states);
+  return `${text} ${text === '1' ? 'request' : 'requests'}`;
 }
 
 function formatCount(counts: Counts, states: readonly RequestState[]): string {
