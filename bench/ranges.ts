@@ -1,6 +1,7 @@
 /**
  * Measures how many requests end within their estimated range, if the drives are as fast as their medium, 10 times
  * slower, or 10 times faster. The estimates use the simulated times of the files read so far, and begin after 50 files.
+ * In the last part, one drive is 4 times slower than the other.
  *
  * - Single requests: 500 requests for 1 to 60 files each, which keep two drives busy for 5, 20 and 40 % of the time.
  * - Bursts: SEEDS (default 10) seeds of many users who request parts of the same volumes within hours. Later requests
@@ -51,7 +52,7 @@ const quantile = (sorted: readonly number[], part: number) =>
   (sorted[Math.floor(part * (sorted.length - 1))] ?? 0).toFixed(2);
 const percent = (part: number) => `${(100 * part).toFixed(1)} %`;
 
-function report(name: string, loads: readonly (readonly Arrival[])[], slowness: number): void {
+function report(name: string, loads: readonly (readonly Arrival[])[], slowness: readonly number[]): void {
   const options = { drives: DRIVES, medium, slowness, learnsFrom: LEARNS_FROM };
   const told = loads.flatMap((arrivals) => followEnds(arrivals, options));
   const within = told.filter(({ range, end }) => range.earliest <= end && end <= range.latest).length;
@@ -59,15 +60,22 @@ function report(name: string, loads: readonly (readonly Arrival[])[], slowness: 
   const parts = told.map(({ at, range, end }) => (end - at) / (range.planned - at)).sort((a, b) => a - b);
   const ends = [0.1, 0.5, 0.9].map((part) => `${quantile(parts, part)} (${part})`).join(', ');
   console.log(
-    `${name}, ${slowness} times the medium's seconds: ${percent(within / told.length)} of ${told.length} within the range; ` +
+    `${name}, ${slowness.join(' and ')} times the medium's seconds: ${percent(within / told.length)} of ${told.length} within the range; ` +
       `latest / earliest ${quantile(widths, 0.5)} in the median; end / planned end ${ends}`,
   );
 }
 
 const seeds = Array.from({ length: Number(process.env.SEEDS ?? 10) }, (_, n) => n + 1);
-for (const slowness of [1, 10, 0.1]) {
+const speeds = [
+  [1, 1],
+  [10, 10],
+  [0.1, 0.1],
+  [1, 4],
+];
+for (const slowness of speeds) {
+  const mean = slowness.reduce((sum, each) => sum + each, 0) / slowness.length;
   for (const load of [0.05, 0.2, 0.4]) {
-    const gap = (slowness * REQUEST_SECONDS) / (DRIVES * load);
+    const gap = (mean * REQUEST_SECONDS) / (DRIVES * load);
     report(`single requests, drives busy ${percent(load)}`, [makeRequests(1, gap)], slowness);
   }
   report(

@@ -26,6 +26,8 @@ interface DriveAhead {
   volumeId: number | null;
   /** The medium of the mounted volume, with its measured speed; undefined if no volume is mounted. */
   mounted: Medium | undefined;
+  /** Returns a medium with the drive's own measured speed; undefined if the drive has read too few files. */
+  measure?: ((medium: Medium) => Medium) | undefined;
   /** The files that the drive is reading when the simulation starts. */
   running: { files: number; bytes: number };
 }
@@ -80,6 +82,7 @@ interface SimulatedDrive {
   freeAt: number;
   stay: Stay | undefined;
   unmountSeconds: number;
+  measure: DriveAhead['measure'];
 }
 
 export function planAhead(input: AheadInput): Ahead {
@@ -126,7 +129,7 @@ class DrivesAhead {
       drive.stay ??= this.begin(drive, here, 'the volume is mounted');
       const session = { since: drive.stay.start, medium: here.medium, here: here.users };
       if (!isTimeToLeave(session, drive.backlog, state)) {
-        drive.freeAt = this.read(here, drive.stay, state);
+        drive.freeAt = this.read(here, drive.stay, { medium: mediumIn(drive, here), state });
         return;
       }
     }
@@ -142,8 +145,8 @@ class DrivesAhead {
   }
 
   /** @returns the time at which the simulated drive finishes reading */
-  private read(here: WaitingVolume, stay: Stay, state: ScheduleState): number {
-    const { users, files, bytes, end } = this.queue.read(here, state);
+  private read(here: WaitingVolume, stay: Stay, { medium, state }: { medium: Medium; state: ScheduleState }): number {
+    const { users, files, bytes, end } = this.queue.read(here, medium, state);
     for (const user of users) {
       const key = keyOf(stay.volumeId, user);
       this.turns.set(key, { start: this.turns.get(key)?.start ?? state.now, end });
@@ -182,10 +185,15 @@ class DrivesAhead {
     drive.backlog.remove(queue);
     drive.volumeId = queue.volumeId;
     drive.stay = this.begin(drive, queue, reason);
-    drive.unmountSeconds = queue.measured.unmountSeconds;
-    drive.freeAt += queue.measured.mountSeconds;
+    const { mountSeconds, unmountSeconds } = mediumIn(drive, queue);
+    drive.unmountSeconds = unmountSeconds;
+    drive.freeAt += mountSeconds;
   }
 }
+
+/** Returns the volume's medium with the drive's own measured speed, or else with the speed of the library's drives. */
+const mediumIn = ({ measure }: SimulatedDrive, { medium, measured }: WaitingVolume): Medium =>
+  measure?.(medium) ?? measured;
 
 type LibraryBacklog = Pick<SimulatedDrive, 'backlog' | 'unripe'>;
 
@@ -209,7 +217,7 @@ function groupByLibrary(
 }
 
 function placeDrive(drive: DriveAhead, { backlog, unripe, now }: LibraryBacklog & { now: number }): SimulatedDrive {
-  const { name, volumeId, mounted: medium, running } = drive;
+  const { name, volumeId, mounted: medium, running, measure } = drive;
   const reading = medium ? estimateReading(medium, running.files, running.bytes) : 0;
   return {
     name,
@@ -219,6 +227,7 @@ function placeDrive(drive: DriveAhead, { backlog, unripe, now }: LibraryBacklog 
     freeAt: now + reading,
     stay: undefined,
     unmountSeconds: medium?.unmountSeconds ?? 0,
+    measure,
   };
 }
 
@@ -279,13 +288,13 @@ class QueueAhead {
   }
 
   /** Chooses the users whose files are read, and charges the drive time to these users. */
-  read(queue: WaitingVolume, state: ScheduleState): VolumeRead {
+  read(queue: WaitingVolume, medium: Medium, state: ScheduleState): VolumeRead {
     const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
     this.sweeps.set(queue.volumeId, sweep);
     const names = sweep.users;
     const chosen = queue.users.filter((entry) => names.has(entry.user));
     const all = sumOf({ users: chosen });
-    const whole = estimateReading(queue.measured, all.files, all.bytes);
+    const whole = estimateReading(medium, all.files, all.bytes);
     const part = Math.min(this.stepSeconds / whole, 1);
     for (const entry of chosen) {
       const weight = all.bytes > 0 ? entry.bytes / all.bytes : entry.files / all.files;

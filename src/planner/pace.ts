@@ -78,6 +78,21 @@ const ENOUGH_FILES = 4.5;
 
 export const isMeasured = ({ files }: PaceSums): boolean => files >= ENOUGH_FILES;
 
+/** Number of measured files, weighted by age, from which the speed of a single drive is used. */
+const ENOUGH_OF_DRIVE = 20;
+/** Factor by which a drive must be faster or slower than the drives of its library on average. */
+const DIFFERENCE = 1.25;
+
+/**
+ * Returns a function that returns a medium with the speed of one drive. Returns undefined if the drive has read too few
+ * files, or if it is about as fast as all drives of the library together: their measurements are more reliable.
+ */
+export function measureOwn(own: PaceSums, ofLibrary: PaceSums): ((medium: Medium) => Medium) | undefined {
+  if (own.files < ENOUGH_OF_DRIVE) return undefined;
+  const part = own.measured / own.modelled / (ofLibrary.measured / ofLibrary.modelled);
+  return Math.max(part, 1 / part) > DIFFERENCE ? (medium) => measuredMedium(medium, own) : undefined;
+}
+
 /** Returns the medium with the speed that drives have shown. */
 export function measuredMedium(medium: Medium, sums: PaceSums): Medium {
   const { overhead, streaming } = fitScales(sums);

@@ -49,9 +49,9 @@ interface SimulateOptions {
   /** Called after users request files, and before any drive starts to read another file. */
   onAsked?(files: readonly Arrival[], now: number, drives: readonly BusyDrive[]): void;
   /** Called after each file, with the seconds for a mount (0 without a mount) and for the read. */
-  onRead?(file: Arrival, seconds: { mount: number; read: number }): void;
-  /** Factor by which the drives are slower than their medium. Default: 1. */
-  slowness?: number;
+  onRead?(file: Arrival, seconds: { mount: number; read: number }, drive: Drive): void;
+  /** Factors by which the drives are slower than their medium, by the drive's index. Default: 1. */
+  slowness?: readonly number[];
 }
 
 export interface BusyDrive {
@@ -82,8 +82,9 @@ export function simulate(strategy: Strategy, arrivals: readonly Arrival[], optio
       const mounted = new Set(drives.flatMap((d) => (d !== state && d.drive.volume ? [d.drive.volume] : [])));
       const file = strategy.next(state.drive, now, mounted);
       if (!file) continue;
-      const { mount, read } = serve(medium, state.drive, file, { now, outcome, slowness: options.slowness ?? 1 });
-      options.onRead?.(file, { mount, read });
+      const slowness = options.slowness?.[state.drive.index] ?? 1;
+      const { mount, read } = serve(medium, state.drive, file, { now, outcome, slowness });
+      options.onRead?.(file, { mount, read }, state.drive);
       const seconds = mount + read;
       strategy.charge?.(file.user, seconds, now);
       busySeconds += seconds;

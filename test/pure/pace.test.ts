@@ -10,6 +10,7 @@ import {
   isMeasured,
   joinPaces,
   measuredMedium,
+  measureOwn,
   type PaceSums,
   parsePace,
 } from '../../src/planner/pace.js';
@@ -113,6 +114,27 @@ test('sums survive the database, and add up over drives', () => {
   const both = joinPaces([one, one]);
   expect(both).toMatchObject({ files: 2 * one.files, mounts: 2 });
   expect(measuredMedium(lto8, both).streamBytesPerSecond).toBeLessThan(lto8.streamBytesPerSecond);
+});
+
+test('a drive that is clearly slower than the others of its library has later ends', () => {
+  const secondsAt = (slowness: number) => (bytes: number) => slowness * (bytes / linear.streamBytesPerSecond);
+  const paceAt = (slowness: number, files: number) => read(linear, Array(files).fill(1e9), secondsAt(slowness));
+  const [fast, slow] = [paceAt(1, 100), paceAt(4, 100)];
+  const library = joinPaces([fast, slow]);
+  expect(measureOwn(paceAt(4, 10), library)).toBeUndefined();
+  expect(measureOwn(slow, joinPaces([slow, slow]))).toBeUndefined();
+  const queues = ['A', 'B'].map((volume, n) => ({
+    ...{ volume, volumeId: n + 1, libraryId: 1, medium: linear, isMounted: true },
+    measured: measuredMedium(linear, library),
+    users: [{ user: 'ann', files: 10, bytes: 10e9, oldest: 0, priority: 0 }],
+  }));
+  const drives = [fast, slow].map((pace, n) => ({
+    ...{ name: `drive-${n}`, libraryId: 1, volumeId: n + 1, mounted: linear, running: { files: 0, bytes: 0 } },
+    measure: measureOwn(pace, library),
+  }));
+  const ahead = planAhead({ queues, drives, shares: new Map(), now: 0, policy: defaultPolicy });
+  const [first, second] = [1, 2].map((volumeId) => ahead.turnOf(volumeId, 'ann')?.end ?? Number.NaN);
+  expect((second as number) / (first as number)).toBeCloseTo(4, 0);
 });
 
 const NOW = 1000;

@@ -2,7 +2,16 @@
 import { planAhead } from '../../src/planner/ahead.js';
 import { type EndRange, rangeOf } from '../../src/planner/end-range.js';
 import type { Medium } from '../../src/planner/media.js';
-import { addFile, addMount, isMeasured, measuredMedium, type PaceSums, parsePace } from '../../src/planner/pace.js';
+import {
+  addFile,
+  addMount,
+  isMeasured,
+  joinPaces,
+  measuredMedium,
+  measureOwn,
+  type PaceSums,
+  parsePace,
+} from '../../src/planner/pace.js';
 import type { WaitingVolume } from '../../src/planner/queue.js';
 import { PlannedStrategy } from '../../src/simulator/planned.js';
 import { type BusyDrive, simulate } from '../../src/simulator/simulate.js';
@@ -19,23 +28,24 @@ export interface ToldEnd {
 /** Simulates a load with Tapegate's planner, and estimates the end of each request on arrival. */
 export function followEnds(
   arrivals: readonly Arrival[],
-  options: { drives: number; medium: Medium; slowness?: number; learnsFrom?: number },
+  options: { drives: number; medium: Medium; slowness?: readonly number[]; learnsFrom?: number },
 ): ToldEnd[] {
   const strategy = new PlannedStrategy(options.medium);
   const ranges = new Map<string, EndRange>();
-  let pace = parsePace([]);
+  const paces = Array.from({ length: options.drives }, () => parsePace([]));
   let read = 0;
   const outcome = simulate(strategy, arrivals, {
     ...options,
-    onRead: ({ size }, seconds) => {
+    onRead: ({ size }, seconds, { index }) => {
       read++;
-      if (seconds.mount > 0) pace = addMount(pace, seconds.mount);
-      pace = addFile(pace, { medium: options.medium, files: 30, bytes: size, seconds: seconds.read });
+      const pace = paces[index] ?? parsePace([]);
+      const mounted = seconds.mount > 0 ? addMount(pace, seconds.mount) : pace;
+      paces[index] = addFile(mounted, { medium: options.medium, files: 30, bytes: size, seconds: seconds.read });
     },
     onAsked: (files, now, drives) => {
       if (read < (options.learnsFrom ?? 0)) return;
       const isKnown = options.learnsFrom !== undefined;
-      const tell = createTeller(strategy, now, { busy: drives, pace: isKnown ? pace : parsePace([]) });
+      const tell = createTeller(strategy, now, { busy: drives, paces: isKnown ? paces : [] });
       for (const [key, own] of groupBy(files, keyOf)) {
         const range = tell(own);
         if (range) ranges.set(key, range);
@@ -70,8 +80,9 @@ const LIBRARY = 1;
 function createTeller(
   strategy: PlannedStrategy,
   now: number,
-  { busy, pace }: { busy: readonly BusyDrive[]; pace: PaceSums },
+  { busy, paces }: { busy: readonly BusyDrive[]; paces: readonly PaceSums[] },
 ) {
+  const pace = joinPaces(paces);
   const state = strategy.stateAt(now);
   const ids = new Map<string, number>();
   const idOf = (volume: string): number => {
@@ -93,6 +104,7 @@ function createTeller(
     libraryId: LIBRARY,
     volumeId: drive.volume === undefined ? null : idOf(drive.volume),
     mounted: drive.volume === undefined ? undefined : medium,
+    measure: measureOwn(paces[drive.index] ?? pace, pace),
     running: { files: 0, bytes: Math.max(freeAt - now, 0) * (medium?.streamBytesPerSecond ?? 0) },
   }));
   const ahead = planAhead({ queues, drives, ...state });

@@ -8,7 +8,7 @@ import { sql } from '../../db/sql.js';
 import type { LibraryContract, SuspensionMode } from '../../generated/prisma/enums.js';
 import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
 import { findMedium } from '../../planner/media.js';
-import { isMeasured, joinPaces, measuredMedium, type PaceSums, parsePace } from '../../planner/pace.js';
+import { isMeasured, joinPaces, measuredMedium, measureOwn, type PaceSums, parsePace } from '../../planner/pace.js';
 import type { StagedAhead } from '../../planner/queue.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
@@ -133,8 +133,9 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
   const ahead = planAhead({
     queues,
-    drives: working.map(({ name, libraryId, volumeId, medium, filesRunning, bytesRunning }) => ({
-      ...{ name, libraryId, volumeId, mounted: mediumAt({ paces }, medium ?? '', libraryId).medium },
+    drives: working.map(({ name, libraryId, volumeId, medium, pace, filesRunning, bytesRunning }) => ({
+      ...{ name, libraryId, volumeId, measure: measureOwn(parsePace(pace), paces.get(libraryId) ?? NO_PACE) },
+      mounted: mediumAt({ paces }, medium ?? '', libraryId).medium,
       running: { files: filesRunning, bytes: Number(bytesRunning) },
     })),
     shares,

@@ -144,7 +144,7 @@ export async function readQuotaUsers(ctx: Context, quotaIds: readonly number[]):
   const rows = await ctx.db.rows<QuotaUser & { id: number }>(
     sql`SELECT q.id, u.* FROM unnest(${quotaIds}::int[]) AS q (id) CROSS JOIN LATERAL (
           SELECT r.made_by AS name, count(*)::int AS requests, least(sum(r.files_total), ${MAX_INT})::int AS files,
-            sum(r.bytes_total)::bigint AS bytes
+            sum(r.bytes_total) AS bytes
           FROM request r WHERE r.quota_id = q.id AND ${isLive} AND r.retention > ${ctx.now()}
           GROUP BY r.made_by ORDER BY bytes DESC, r.made_by LIMIT ${MAX_QUOTA_USERS}
         ) u ORDER BY u.bytes DESC, u.name`,

@@ -14,7 +14,7 @@ import { type Column, Table } from '../../parts/table';
 import { Title } from '../../parts/title';
 import { linkTo } from '../../route';
 import { useViewQuery } from '../../view-query';
-import { freeOf, Labelled, QuotaBar } from './quotas';
+import { freeOf, Labelled, QuotaBar } from './quota-parts';
 
 type Quota = NonNullable<QuotaUseQuery['quota']>;
 

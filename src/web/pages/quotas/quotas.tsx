@@ -3,7 +3,6 @@ import { PieChart } from 'lucide-preact';
 import { QuotaListDocument, type QuotaListQuery } from '../../../generated/operations.js';
 import { formatBytes, share } from '../../format';
 import { useRequestChanges } from '../../live-site';
-import { Bar } from '../../parts/bar';
 import { Empty } from '../../parts/empty';
 import { Pages, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';
@@ -14,6 +13,7 @@ import { linkTo } from '../../route';
 import { useCaller } from '../../sign-in/caller';
 import { useViewQuery } from '../../view-query';
 import { QuotaPage } from './quota';
+import { freeOf, Labelled, QuotaBar } from './quota-parts';
 import './quotas.css';
 
 const PAGE = 100;
@@ -72,24 +72,3 @@ const columns: Column<ListedQuota>[] = [
   { title: 'Size', isNumber: true, cell: ({ size }) => <Labelled before="of " text={formatBytes(size)} /> },
   { title: 'Free', isNumber: true, cell: (quota) => <Labelled text={formatBytes(freeOf(quota))} after=" free" /> },
 ];
-
-/** A value in a table. In a narrow window, which does not show the column's title, words around the value explain it. */
-export function Labelled({ before, text, after }: { before?: string; text: string; after?: string }) {
-  return (
-    <>
-      {before && <span class="cell-label">{before}</span>}
-      {text}
-      {after && <span class="cell-label">{after}</span>}
-    </>
-  );
-}
-
-/** Part of a quota from which its bar is red. */
-const NEARLY_FULL = 0.9;
-
-export function QuotaBar({ user, used, size }: { user: string; used: bigint; size: bigint }) {
-  const taken = share(used, size);
-  return <Bar value={taken} kind={taken > NEARLY_FULL ? 'full' : 'done'} label={`Quota used by ${user}`} />;
-}
-
-export const freeOf = ({ used, size }: { used: bigint; size: bigint }): bigint => (size > used ? size - used : 0n);
