@@ -35,7 +35,8 @@ builder.prismaNode('Recall', {
       ...timeOrNull(
         'The earliest time of the next attempt. Null if the attempt need not wait, or if the recall waits for room on a restore disk.',
       ),
-      resolve: ({ notBefore }) => (notBefore === 'infinity' ? null : notBefore),
+      // a recall that waits for room has the time `infinity`
+      resolve: ({ notBefore }) => (notBefore?.startsWith('infinity') ? null : notBefore),
     }),
   }),
 });

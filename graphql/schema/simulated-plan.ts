@@ -32,7 +32,8 @@ const PlanOutcomeType = builder.objectRef<PlanOutcome>('PlanOutcome').implement(
       ),
     ),
     filesBlocked: t.exposeInt('filesBlocked', {
-      description: 'The number of waiting files that no drive can read, for example because a volume is suspended.',
+      description:
+        'The number of waiting files that no drive can read, for example because a volume is suspended. As in the queue, a file can count once for each user who waits for it.',
     }),
     bytesBlocked: t.expose('bytesBlocked', bigInt('The total size in bytes of the files that no drive can read.')),
     filesUnplanned: t.exposeInt('filesUnplanned', {
