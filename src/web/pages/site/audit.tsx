@@ -78,11 +78,11 @@ export function AuditPage() {
         {names.map((name) => (
           <label key={name}>
             {filters[name]}
-            {name === 'since' || name === 'until' ? (
-              <input name={name} type="date" defaultValue={values[name] ?? ''} />
-            ) : (
-              <input name={name} defaultValue={values[name] ?? ''} />
-            )}
+            <input
+              name={name}
+              defaultValue={values[name] ?? ''}
+              {...(name === 'since' || name === 'until' ? { type: 'date' as const } : {})}
+            />
           </label>
         ))}
         <Button type="submit">Show</Button>
