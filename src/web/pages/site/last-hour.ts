@@ -15,8 +15,8 @@ export interface LastHour {
   seconds: number;
   /** Longest time, in seconds, that a file had waited when this was last measured; null if unknown. */
   oldestSeconds: number | null;
-  /** Periods of five minutes. Slot 0 is the first of the hour. */
-  points: { at: string; slot: number; bytes: number }[];
+  /** Bytes restored in each period of five minutes, the oldest first. */
+  slots: number[];
 }
 
 /** Returns the last hour's figures, which are updated every five minutes; undefined while they load. */
@@ -37,6 +37,6 @@ export function useLastHour(): LastHour | undefined {
     filesFailed: points.reduce((sum, { filesFailed }) => sum + filesFailed, 0),
     seconds: HOUR_MS / 1000,
     oldestSeconds: points.findLast(({ oldestSeconds }) => oldestSeconds !== null)?.oldestSeconds ?? null,
-    points,
+    slots: Array.from({ length: SLOTS }, (_, slot) => points.find((point) => point.slot === slot)?.bytes ?? 0),
   };
 }

@@ -95,21 +95,16 @@ function Tile({ title, href, value, children }: TileProps) {
 
 function ThroughputTile({ lastHour }: { lastHour: LastHour | undefined }) {
   if (!lastHour) return <Tile title="Restored in the last hour" href="#/curves?hours=6" value="…" />;
-  const { bytes, files, seconds, points } = lastHour;
+  const { bytes, files, seconds, slots } = lastHour;
   const rate = formatRate(bytes / seconds);
-  const most = Math.max(1, ...points.map((point) => point.bytes));
+  const most = Math.max(1, ...slots);
   return (
     <Tile title="Restored in the last hour" href="#/curves?hours=6" value={formatBytes(bytes)}>
       <svg class="bars" viewBox="0 0 120 30" preserveAspectRatio="none" role="img" aria-label={`Mean rate ${rate}`}>
-        {points.map(({ at, slot, bytes: height }) => (
-          <rect
-            key={at}
-            x={slot * 10 + 1}
-            width="8"
-            y={30 - Math.max(1, (height / most) * 30)}
-            height={Math.max(1, (height / most) * 30)}
-          />
-        ))}
+        {slots.map((height, slot) => {
+          const shown = Math.max(1, (height / most) * 30);
+          return <rect key={slot} x={slot * 10 + 1} width="8" y={30 - shown} height={shown} />;
+        })}
       </svg>
       <span class="facts">
         {count(files, 'file')}, {rate}
@@ -128,7 +123,11 @@ function QueueTile({ plan, lastHour }: { plan: Activity; lastHour: LastHour | un
         {formatBytes(plan.bytesWaiting)} on {count(plan.queue.totalCount, 'volume')}
       </span>
       <span class="facts">
-        {plan.filesWaiting > 0 && oldest != null ? `Longest wait ${formatDuration(oldest)}` : 'Nothing waits long'}
+        {plan.filesWaiting === 0
+          ? 'No file waits'
+          : oldest == null
+            ? 'The longest wait is not measured yet'
+            : `Longest wait ${formatDuration(oldest)}`}
       </span>
       <a class="more" href="#/what-if">
         What if a drive is added or fails?
@@ -153,7 +152,7 @@ function FailuresTile({ lastHour }: { lastHour: LastHour | undefined }) {
       <span class="facts">
         <a href="#/failures?tab=verifications">{count(verifications, 'failed verification')}</a>
       </span>
-      <span class="facts">{count(lastHour?.filesFailed ?? 0, 'file')} failed for good in the last hour</span>
+      <span class="facts">{count(lastHour?.filesFailed ?? 0, 'file')} failed permanently in the last hour</span>
     </Tile>
   );
 }

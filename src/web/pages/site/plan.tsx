@@ -88,7 +88,7 @@ const driveColumns: Column<Drive>[] = [
     title: 'Rate',
     order: 'rate',
     isNumber: true,
-    cell: ({ bytesPerSecond: rate }) => (rate ? formatRate(rate) : ''),
+    cell: ({ bytesPerSecond: rate, filesRunning }) => (rate && filesRunning > 0 ? formatRate(rate) : ''),
   },
   { title: 'Engine', cell: ({ host, isClaimed }) => host ?? (isClaimed ? 'unknown' : 'none') },
   {

@@ -70,10 +70,12 @@ function ActionMenu({ kind, name, suspension, more = [] }: ServiceMenuProps) {
   const resume = async () => {
     if (await action.run(ResumeDocument, { input: { kind, name } })) toast(`${name} is in service again.`);
   };
-  const close = () => {
-    setMode(undefined);
-    place.current?.querySelector('button')?.focus();
-  };
+  const wasOpen = useRef(false);
+  useEffect(() => {
+    // return the focus to the button of the menu, because the menu item that opened the dialog is gone
+    if (wasOpen.current && mode === undefined) place.current?.querySelector('button')?.focus();
+    wasOpen.current = mode !== undefined;
+  }, [mode]);
   const items: MenuItem[] = suspension
     ? [{ text: 'Resume', icon: CirclePlay, onSelect: resume }]
     : [
@@ -83,7 +85,7 @@ function ActionMenu({ kind, name, suspension, more = [] }: ServiceMenuProps) {
   return (
     <span ref={place}>
       <Menu label={`Actions for ${name}`} items={[...items, ...(more.length > 0 ? [null, ...more] : [])]} />
-      {mode && <SuspendDialog kind={kind} name={name} mode={mode} onClose={close} />}
+      {mode && <SuspendDialog kind={kind} name={name} mode={mode} onClose={() => setMode(undefined)} />}
     </span>
   );
 }

@@ -1,5 +1,5 @@
 /** Compares the present plan with the plan for a changed site. The address has the changes. */
-import { RefreshCw, X } from 'lucide-preact';
+import { Inbox, RefreshCw, X } from 'lucide-preact';
 import { useId, useState } from 'preact/hooks';
 import {
   type PlanOutcomeFragment,
@@ -11,6 +11,7 @@ import {
 import { formatBytes, formatNumber } from '../../format';
 import { Badge } from '../../parts/badge';
 import { Button } from '../../parts/button';
+import { Empty } from '../../parts/empty';
 import { Moment } from '../../parts/moment';
 import { Problem, Refused } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
@@ -187,7 +188,7 @@ function Comparison({ choices }: { choices: Choices }) {
   const result = data?.result;
   const value = result?.value;
   return (
-    <section aria-label="Comparison" aria-busy={isFetching}>
+    <section aria-label="Plans" aria-busy={isFetching}>
       {error && <Problem error={error} again={again} />}
       {result?.errors.map(({ message }) => (
         <Refused key={message} why={message} />
@@ -205,12 +206,16 @@ function Comparison({ choices }: { choices: Choices }) {
           </div>
           <Outcomes value={value} />
           <h2>Queue by volume</h2>
-          <Table
-            label="Queue by volume"
-            columns={volumeColumns(value.at)}
-            rows={value.volumes.edges.map(({ node }) => node)}
-            keyOf={({ volumeName }) => volumeName}
-          />
+          {value.volumes.totalCount > 0 ? (
+            <Table
+              label="Queue by volume"
+              columns={volumeColumns(value.at)}
+              rows={value.volumes.edges.map(({ node }) => node)}
+              keyOf={({ volumeName }) => volumeName}
+            />
+          ) : (
+            <Empty icon={Inbox} title="No file waits, so the plans do not differ" />
+          )}
           {value.volumes.totalCount > MAX_VOLUMES && (
             <p class="facts">
               The first {MAX_VOLUMES} of {formatNumber(value.volumes.totalCount)} volumes
@@ -241,14 +246,14 @@ const lines: Line[] = [
     figureOf: ({ emptyAt }, at) => (emptyAt === null ? null : Math.max(0, (Date.parse(emptyAt) - at) / 1000)),
     format: formatDuration,
     words: ['later', 'sooner'],
-    unknown: 'nothing can be read',
+    unknown: 'no file is read',
   },
   {
     title: 'Longest wait of a user',
     figureOf: ({ longestWaitSeconds }) => longestWaitSeconds,
     format: formatDuration,
     words: ['longer', 'shorter'],
-    unknown: 'nothing can be read',
+    unknown: 'no file is read',
   },
   {
     title: 'Files that cannot be recalled',
