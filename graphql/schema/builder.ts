@@ -156,6 +156,7 @@ const nodeTypes: Readonly<Record<string, NodeType>> = {
   },
   PathRule: { operation: 'listPathRules', isId: isInt },
   Suspension: { operation: 'listSuspensions', isId: (id) => /^[A-Z]+\/[^\0]*$/.test(id) },
+  Recall: { operation: 'listRecalls', isId: isBigInt, fileOf: BigInt },
   VerificationFailure: { operation: 'listVerifications', isId: isBigInt, fileOf: BigInt },
   Token: { operation: 'listTokens', isId: isInt },
   Webhook: { operation: 'listWebhooks', isId: isInt },

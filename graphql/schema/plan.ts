@@ -15,6 +15,7 @@ import {
   type WaitingPart,
   waitingReasons,
 } from '../../src/domain/plan/waiting.js';
+import { readDriveUsers } from '../../src/domain/recalls/drives.js';
 import { getRequest } from '../../src/domain/requests/rows.js';
 import { type RequestEnd, watchEnd } from '../../src/domain/watching/end-watch.js';
 import {
@@ -33,13 +34,13 @@ import { createBatch, pageOf } from './pages.js';
 import { defineOutcome, resultOf, settle } from './payloads.js';
 import { CreateRequestInput } from './request-changes.js';
 import { RequestType } from './requests.js';
-import { ModeType } from './suspensions.js';
+import { driveSuspension, librarySuspension, ModeType, SuspensionType } from './suspensions.js';
 import { MediumType } from './tapes.js';
 
 /** Query cost of the plan. The cost is high, because Tapegate reads the whole queue to compute a plan. */
 export const PLAN_COMPLEXITY = 500;
 
-const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
+export const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
 
 export const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   description:
@@ -74,6 +75,8 @@ export const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
 const END_UNKNOWN =
   'Why Tapegate cannot estimate when the request will finish. Null if Tapegate has an estimate, or if the reason is unknown.';
 
+const usersOfDrive = createBatch(readDriveUsers);
+
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'The current state of a drive.',
   fields: (t) => ({
@@ -104,6 +107,18 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
         'The recent read rate in bytes per second. Null if no engine has claimed the drive, or if the version of the engine is too old to report a rate.',
       ),
     ),
+    users: t.stringList({
+      description:
+        'Users for whom the drive is reading files, in alphabetical order. At most 10. Only users that the caller may see.',
+      resolve: async ({ name }, _args, ctx) => (await usersOfDrive(ctx, name)) ?? [],
+    }),
+    suspension: t.field({
+      type: SuspensionType,
+      nullable: true,
+      description: 'The suspension of the drive, or else of its library. Null if both are in service.',
+      resolve: async ({ name, library }, _args, ctx) =>
+        (await driveSuspension(ctx, name)) ?? (await librarySuspension(ctx, library)) ?? null,
+    }),
   }),
 });
 

@@ -386,7 +386,7 @@ builder.prismaObjectFields('Request', (t) => ({
   ),
 }));
 
-const RecallStateType = builder.enumType('RecallState', {
+export const RecallStateType = builder.enumType('RecallState', {
   description: 'The state of a recall.',
   values: describeValues<RecallState>({
     WAITING: 'Waiting for the first attempt or for a retry.',

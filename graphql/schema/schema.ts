@@ -15,6 +15,8 @@ import './tapes.js';
 import './disks.js';
 import './doctor.js';
 import './plan.js';
+import './simulated-plan.js';
+import './recalls.js';
 import './site.js';
 import './verifications.js';
 import './suspensions.js';

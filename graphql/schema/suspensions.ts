@@ -25,7 +25,7 @@ import {
 import { counted, createBatch, createCursors, resolveCursorPage } from './pages.js';
 import { defineMutation, resultOf } from './payloads.js';
 
-const KindType = builder.enumType('SuspensionKind', {
+export const KindType = builder.enumType('SuspensionKind', {
   description: 'The type of a suspended object.',
   values: describeValues<SuspensionKind>({
     VOLUME: 'A volume. The files on the volume wait until the volume is resumed.',
@@ -45,7 +45,7 @@ export const ModeType = builder.enumType('SuspensionMode', {
   }),
 });
 
-const SuspensionType = builder.node(builder.objectRef<Suspension>('Suspension'), {
+export const SuspensionType = builder.node(builder.objectRef<Suspension>('Suspension'), {
   id: { resolve: ({ kind, name }) => `${kind}/${name}` },
   loadWithoutCache: (id, ctx) => {
     const [kind, name] = splitPair(id);
@@ -78,10 +78,10 @@ const SuspensionType = builder.node(builder.objectRef<Suspension>('Suspension'),
 const byKind = (kind: SuspensionKind) =>
   createBatch<string, Suspension>((ctx, names) => readSuspensionsOf(ctx, kind, names));
 const volumes = byKind('VOLUME');
-const drives = byKind('DRIVE');
+export const driveSuspension = byKind('DRIVE');
 const users = byKind('USER');
 const disks = byKind('DISK');
-const libraries = byKind('LIBRARY');
+export const librarySuspension = byKind('LIBRARY');
 const common = {
   type: SuspensionType,
   nullable: true,
@@ -92,7 +92,7 @@ builder.prismaObjectField('Volume', 'suspension', (t) =>
   t.field({ ...common, resolve: ({ name }, _args, ctx) => volumes(ctx, name) }),
 );
 builder.prismaObjectField('Drive', 'suspension', (t) =>
-  t.field({ ...common, resolve: ({ name }, _args, ctx) => drives(ctx, name) }),
+  t.field({ ...common, resolve: ({ name }, _args, ctx) => driveSuspension(ctx, name) }),
 );
 builder.prismaObjectField('Quota', 'suspension', (t) =>
   t.field({ ...common, resolve: ({ user }, _args, ctx) => users(ctx, user) }),
@@ -101,7 +101,7 @@ builder.prismaObjectField('RestoreDisk', 'suspension', (t) =>
   t.field({ ...common, resolve: ({ mountpoint }, _args, ctx) => disks(ctx, mountpoint) }),
 );
 builder.prismaObjectField('Library', 'suspension', (t) =>
-  t.field({ ...common, resolve: ({ name }, _args, ctx) => libraries(ctx, name) }),
+  t.field({ ...common, resolve: ({ name }, _args, ctx) => librarySuspension(ctx, name) }),
 );
 
 const cursors = createCursors<SuspensionKey>('suspension', {

@@ -3,7 +3,13 @@
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { type MediumName, mediumNameOf } from '../../src/core/medium-names.js';
 import type { ChosenFiles } from '../../src/domain/catalogue/chosen-files.js';
-import { listVolumes, readVolumeFiguresOf, readVolumes, setMedium } from '../../src/domain/catalogue/volumes.js';
+import {
+  getVolume,
+  listVolumes,
+  readVolumeFiguresOf,
+  readVolumes,
+  setMedium,
+} from '../../src/domain/catalogue/volumes.js';
 import { type RetiredVolume, reinstateVolume, retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
 import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
 import type { Context } from '../../src/domain/context.js';
@@ -88,6 +94,21 @@ export const VolumeType = builder.prismaNode('Volume', {
       'retiredReason',
       nullable('Why the volume was retired. Null if no reason was given.'),
     ),
+    failureCount: t.exposeInt('failures', {
+      description: 'The number of consecutive mounts of the volume that ended with an unexpected error.',
+    }),
+    failingSince: t.expose(
+      'failingSince',
+      timeOrNull('When the first of these mounts failed. Null if the last mount did not fail.'),
+    ),
+    problem: t.exposeString(
+      'problem',
+      nullable('The error of the last failed mount. Null if the last mount did not fail.'),
+    ),
+    nextTryAt: t.expose(
+      'retryAt',
+      timeOrNull('When drives may mount the volume again after a failed mount. Null if they need not wait.'),
+    ),
   }),
 });
 
@@ -120,6 +141,14 @@ export const VolumeConnection = countedConnection(VolumeType, 'Volume');
 export const DriveConnection = countedConnection(DriveType, 'Drive');
 
 builder.queryFields((t) => ({
+  volume: t.prismaField({
+    type: 'Volume',
+    nullable: true,
+    description:
+      'Returns the volume with the given name, even if it is retired. Returns null if the volume does not exist.',
+    args: { name: t.arg.string({ required: true, description: "The volume's name." }) },
+    resolve: (query, _root, { name }, ctx) => getVolume(ctx, name, query),
+  }),
   volumes: t.prismaConnection(
     {
       type: 'Volume',

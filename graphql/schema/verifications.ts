@@ -48,7 +48,10 @@ builder.queryFields((t) => ({
       cursor: 'fileId',
       description: 'Returns the tape copies whose verification failed.',
       complexity: pageComplexity,
-      args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
+      args: {
+        match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
+        volume: t.arg.string({ description: 'Returns only files whose first copy is on the volume with this name.' }),
+      },
       totalCount: (_root, args, ctx) => listVerifications(ctx, args, ctx.reader).count(),
       resolve: (query, _root, args, ctx) =>
         readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args, ctx.reader).page),

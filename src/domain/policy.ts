@@ -24,6 +24,7 @@ export const policy = {
   getFile: 'read',
   listFiles: 'read',
   listVolumes: 'read',
+  getVolume: 'read',
   listDrives: 'read',
   listLibraries: 'read',
   listDisksByPage: 'read',
@@ -101,6 +102,8 @@ export const policy = {
   watchSite: 'look',
   readHistory: 'look',
   listProcesses: 'look',
+  simulatePlan: 'look',
+  listRecalls: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

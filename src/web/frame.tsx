@@ -160,7 +160,7 @@ function SiteNavigation({ views, current }: NavigationProps) {
       </nav>
       <div class="site-choice">
         <Menu
-          label="Views of the site"
+          label={`${current?.title ?? 'Site'}: views of the site`}
           icon={ChevronDown}
           items={views.map(({ name, title, icon }) => ({
             text: title,

@@ -6,8 +6,10 @@ import {
   Disc,
   Files,
   FileX,
+  FlaskConical,
   HardDrive,
   Inbox,
+  LayoutDashboard,
   Library,
   type LucideIcon,
   OctagonPause,
@@ -20,11 +22,7 @@ import { FilesPage } from './pages/files';
 import { QuotasPage } from './pages/quotas/quotas';
 import { RequestPage } from './pages/request';
 import { RequestsPage } from './pages/requests/requests';
-import { AuditPage } from './pages/site-audit';
-import { CurvesPage, ProcessesPage } from './pages/site-curves';
-import { FailuresPage, SuspensionsPage, UsersPage } from './pages/site-people';
-import { PlanPage } from './pages/site-plan';
-import { DisksPage, LibrariesPage, VolumesPage } from './pages/site-storage';
+import { LazySiteView } from './pages/site/lazy-view';
 
 export interface View {
   name: string;
@@ -36,6 +34,11 @@ export interface View {
   isForOperators?: boolean;
 }
 
+/** Returns a view of the site, for viewers and operators. */
+function showSite(name: string, title: string, icon: LucideIcon): View {
+  return { name, title, icon, show: (rest) => <LazySiteView name={name} rest={rest} />, isForSite: true };
+}
+
 export const views: readonly View[] = [
   { name: 'files', title: 'Files', icon: Files, show: () => <FilesPage /> },
   {
@@ -45,27 +48,16 @@ export const views: readonly View[] = [
     show: ([id]) => (id === undefined ? <RequestsPage /> : <RequestPage key={id} id={id} />),
   },
   { name: 'quotas', title: 'Quotas', icon: PieChart, show: ([user]) => <QuotasPage user={user} /> },
-  { name: 'plan', title: 'Drives and queue', icon: HardDrive, show: () => <PlanPage />, isForSite: true },
-  { name: 'curves', title: 'Charts', icon: ChartLine, show: () => <CurvesPage />, isForSite: true },
-  { name: 'volumes', title: 'Volumes', icon: CassetteTape, show: () => <VolumesPage />, isForSite: true },
-  { name: 'disks', title: 'Disks', icon: Disc, show: () => <DisksPage />, isForSite: true },
-  { name: 'libraries', title: 'Libraries', icon: Library, show: () => <LibrariesPage />, isForSite: true },
-  {
-    name: 'suspensions',
-    title: 'Out of service',
-    icon: OctagonPause,
-    show: () => <SuspensionsPage />,
-    isForSite: true,
-  },
-  { name: 'users', title: 'Users', icon: Users, show: () => <UsersPage />, isForSite: true },
-  { name: 'failures', title: 'Failures', icon: FileX, show: () => <FailuresPage />, isForSite: true },
-  { name: 'processes', title: 'Processes', icon: Cog, show: () => <ProcessesPage />, isForSite: true },
-  {
-    name: 'audit',
-    title: 'Audit',
-    icon: ScrollText,
-    show: () => <AuditPage />,
-    isForSite: true,
-    isForOperators: true,
-  },
+  showSite('site', 'Overview', LayoutDashboard),
+  showSite('plan', 'Drives and queue', HardDrive),
+  showSite('what-if', 'What if …', FlaskConical),
+  showSite('curves', 'Charts', ChartLine),
+  showSite('volumes', 'Volumes', CassetteTape),
+  showSite('disks', 'Disks', Disc),
+  showSite('libraries', 'Libraries', Library),
+  showSite('suspensions', 'Out of service', OctagonPause),
+  showSite('users', 'Users', Users),
+  showSite('failures', 'Failures', FileX),
+  showSite('processes', 'Processes', Cog),
+  { ...showSite('audit', 'Audit', ScrollText), isForOperators: true },
 ];

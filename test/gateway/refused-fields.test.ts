@@ -43,6 +43,8 @@ const values: Record<string, string> = {
   'nodes.ids': '["UXVvdGE6MQ==", "UmVxdWVzdDox"]',
   'request.requestId': '1',
   'webhookMessages.webhookId': '1',
+  'volume.name': '"V1"',
+  'simulatePlan.input': '{ suspend: [{ kind: VOLUME, name: "V1" }] }',
   path: '"/a/1"',
   user: '"ann"',
   since: '"2026-01-01"',

@@ -6,14 +6,14 @@ import { allow, allowChange, allowManage, may, type Operation, policy, type Righ
 
 /** Operations by the required right, repeated here to detect changes of rights. */
 const operations: Record<Right, string> = {
-  read: `getFile getQuota getRequest listDisksByPage listDrives listFiles listLibraries listQuotasByPage listRequests listSuspensions
+  read: `getFile getQuota getRequest getVolume listDisksByPage listDrives listFiles listLibraries listQuotasByPage listRequests listSuspensions
     listVolumes listWaitingMail isEmailSent readFence showCaller showPlan watchEnd watchRequest watchRequestList watchRequests watchStages`,
   ask: 'createRequest estimateRequest',
   change: 'cancelRequest releaseFiles retryRequest updateRequest',
   manage: `createWebhook listWebhookMessages listWebhooks removeQuotaMember removeWebhook rotateWebhookSecret setQuotaMember updateWebhook
     testWebhook`,
   look: `listLegacyUses listPathRules listProcesses listVerifications readDriveHosts readHistory readHostsOf readMetrics
-    readLibraryProblems readSettings readStagingFigures readUsage readVolumeFiguresOf watchSite`,
+    listRecalls readLibraryProblems readSettings readStagingFigures readUsage readVolumeFiguresOf simulatePlan watchSite`,
   operate: `addLibrary createToken removeRestoreDisk purgeFiles purgeUser importRows listAudit listFindings listTokens moveVolume
     reinstateFiles reinstateVolume removeLibrary removePathRule removeQuota renameFiles repairFindings resizeRestoreDisk resume retireVolume
     revokeToken setDisk updateLibrary setMedium addPathRule setRequestPriority setQuota suspend verifyFiles withdrawFiles`,

@@ -111,3 +111,17 @@ export async function expectToFit({ page }: Window): Promise<void> {
     overflow: 0,
   });
 }
+
+/** Checks the page in a narrow and in a wide window, in both colour schemes. */
+export async function expectEachLook(window: Window): Promise<void> {
+  const { page, faults } = window;
+  for (const [width, colorScheme] of [[360, 'light'] as const, [1280, 'dark'] as const]) {
+    await page.setViewportSize({ width, height: 740 });
+    await page.emulateMedia({ colorScheme });
+    await expectAccessible(window);
+    await expectToFit(window);
+  }
+  await page.setViewportSize({ width: 2560, height: 1440 });
+  await expectToFit(window);
+  expect(faults).toEqual([]);
+}

@@ -6,13 +6,13 @@
 
 import type { ErrorClass } from '../../core/errors.js';
 import { locking } from '../../db/locks.js';
-import { type Sql, sql } from '../../db/sql.js';
+import { allOf, type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { Verification } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
 import { hasPosition, isOffered, isOfStaging, isResting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
-import { checkPattern } from '../input.js';
+import { checkPattern, checkText } from '../input.js';
 import { holdsText } from '../match.js';
 import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -126,10 +126,19 @@ export async function deleteVerifications(tx: Transaction, fileIds: readonly big
   await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
+interface ListVerificationsInput {
+  match?: string | null | undefined;
+  /** Name of the volume that contains the first copy. */
+  volume?: string | null | undefined;
+}
+
+export function listVerifications(ctx: Context, { match, volume }: ListVerificationsInput, reader?: AbortSignal) {
   allow(ctx, 'listVerifications');
-  const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
-  const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
+  const conditions: Sql[] = [];
+  if (match) conditions.push(holdsText(checkPattern('match', match)));
+  if (volume)
+    conditions.push(sql`f.volume_id = (SELECT v.id FROM volume v WHERE v.name = ${checkText('volume', volume)})`);
+  const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${allOf(conditions)}`;
   return keyedList<bigint, Verification>(ctx, { rows, reader, id: sql`w.file_id` }, (at, fileId, query) =>
     at.db.prisma.verification.findMany({ ...query, where: { fileId }, orderBy: { fileId: 'asc' } }),
   );

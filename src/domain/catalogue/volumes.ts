@@ -29,6 +29,12 @@ export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   );
 }
 
+/** Returns a volume by its name. Returns null if the volume is unknown. */
+export async function getVolume(ctx: Context, name: string, query: object = {}): Promise<Volume | null> {
+  allow(ctx, 'getVolume');
+  return await ctx.db.prisma.volume.findUnique({ ...query, where: { name: checkText('name', name) } });
+}
+
 /** Selects one row for each tape copy in the catalogue. A file with two tape copies has two rows. */
 const copies = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 

@@ -109,9 +109,31 @@ export async function showPlan(ctx: Context): Promise<Plan> {
   return { ...plan, drives, volumes };
 }
 
+/** The state of the queue, the drives and the libraries, from which a plan is computed. */
+export interface PlanState {
+  now: number;
+  entries: readonly QueueEntry[];
+  /** The files of a hypothetical request. */
+  more: readonly QueueEntry[];
+  /** For each volume that drives temporarily skip, a text that explains why. */
+  problems: ReadonlyMap<number, string>;
+  /** For each volume that no drive can read, because all of its files wait, a text that explains why. */
+  blocked: ReadonlyMap<number, string>;
+  suspended: readonly PlanVolume[];
+  drives: readonly PlanDrive[];
+  shares: Shares;
+  libraries: readonly Library[];
+  failures: ReadonlyMap<number, LibraryProblem>;
+  staged: ReadonlyMap<number, StagedLibrary>;
+}
+
 /** Computes the plan. `more` contains the files of a hypothetical request, which the plan includes. */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
-  const [entries, problems, roomless, suspended, drives, shares, libraries, failures] = await Promise.all([
+  return makePlan(await readPlanState(ctx, more));
+}
+
+export async function readPlanState(ctx: Context, more: readonly QueueEntry[] = []): Promise<PlanState> {
+  const [entries, problems, blocked, suspended, drives, shares, libraries, failures] = await Promise.all([
     readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
     readProblems(ctx),
     readRoomless(ctx),
@@ -122,13 +144,18 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     readFailedLibraries(ctx),
   ]);
   const staged = await readStagedLibraries(ctx, libraries, more);
-  const all = [...entries, ...more];
+  const now = secondsOf(ctx.now());
+  return { now, entries, more, problems, blocked, suspended, drives, shares, libraries, failures, staged };
+}
+
+/** Computes the plan for a state, which can differ from the present state of the site. */
+export function makePlan(state: PlanState): Plan {
+  const { now, entries, more, blocked, drives, shares, failures, staged } = state;
   const paces = readPaces(drives);
   const queues = groupByVolume(
-    [...entries.filter(({ volumeId }) => !roomless.has(volumeId)), ...more],
+    [...entries.filter(({ volumeId }) => !blocked.has(volumeId)), ...more],
     (medium, libraryId) => measuredMedium(medium, paces.get(libraryId) ?? NO_PACE),
   );
-  const now = secondsOf(ctx.now());
   // staging libraries schedule their tapes themselves, so Tapegate does not mount their volumes
   const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
   const ahead = planAhead({
@@ -142,17 +169,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     now,
     policy: defaultPolicy,
   });
-  const about = { suspended, problems: new Map([...problems, ...roomless]), failures, libraries };
-  return {
-    now,
-    drives,
-    volumes: orderVolumes(all, ahead, about),
-    ahead,
-    paces,
-    shares,
-    failures,
-    staged,
-  };
+  return { now, drives: [...drives], volumes: orderVolumes(state, ahead), ahead, paces, shares, failures, staged };
 }
 
 const NO_PACE = parsePace([]);
@@ -251,17 +268,9 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-function orderVolumes(
-  entries: readonly QueueEntry[],
-  ahead: Ahead,
-  about: {
-    suspended: readonly PlanVolume[];
-    problems: ReadonlyMap<number, string>;
-    failures: ReadonlyMap<number, LibraryProblem>;
-    libraries: readonly Library[];
-  },
-): PlanVolume[] {
-  const { suspended, problems, failures, libraries } = about;
+function orderVolumes(state: PlanState, ahead: Ahead): PlanVolume[] {
+  const { suspended, failures, libraries } = state;
+  const problems = new Map([...state.problems, ...state.blocked]);
   const names = new Map(libraries.map(({ id, name }) => [id, name]));
   const first = new Map<number, Stay>();
   const ends = new Map<number, number>();
@@ -270,7 +279,7 @@ function orderVolumes(
     ends.set(stay.volumeId, Math.max(ends.get(stay.volumeId) ?? 0, stay.end));
   }
   const volumes = new Map<number, PlanVolume>();
-  for (const entry of entries) {
+  for (const entry of [...state.entries, ...state.more]) {
     const stay = first.get(entry.volumeId);
     const failure = failures.get(entry.libraryId);
     const volume = volumes.get(entry.volumeId) ?? {

@@ -14,7 +14,7 @@ import { isClaimed, isHeldUnder, isRunning, databaseNow as now } from '../condit
 import type { Context } from '../context.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { keyedList } from '../page-keys.js';
-import { allow } from '../policy.js';
+import { allow, isVisibleQuota } from '../policy.js';
 
 export interface Lease {
   driveId: number;
@@ -228,4 +228,23 @@ export async function readDriveHosts(ctx: Context, driveIds: readonly number[]):
         WHERE d.id = ANY(${driveIds}::int[]) AND ${isClaimed}`,
   );
   return new Map(rows.map(({ id, host }) => [id, host]));
+}
+
+/** Number of users that are listed for each drive. */
+const MAX_DRIVE_USERS = 10;
+
+/**
+ * Returns the users for whom drives are reading files, by the name of the drive. Omits users whom the caller may not
+ * see, and drives without such users.
+ */
+export async function readDriveUsers(ctx: Context, names: readonly string[]): Promise<Map<string, string[]>> {
+  const rows = await ctx.db.rows<{ name: string; user: string }>(
+    sql`SELECT d.name, u."user" FROM drive d CROSS JOIN LATERAL (
+          SELECT DISTINCT q."user" FROM recall c JOIN live_request_file h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
+          WHERE c.drive_id = d.id AND c.state = 'RUNNING' AND ${isVisibleQuota(ctx)} ORDER BY q."user" LIMIT ${MAX_DRIVE_USERS}) u
+        WHERE d.name = ANY(${names}::text[]) ORDER BY d.name, u."user"`,
+  );
+  const users = new Map<string, string[]>();
+  for (const { name, user } of rows) users.set(name, [...(users.get(name) ?? []), user]);
+  return users;
 }

@@ -8,7 +8,7 @@ const TOPICS: [topic: string, names: RegExp][] = [
   ['Requests', /request|priority|releaseFiles|stageChanges/i],
   ['Catalogue', /tapeFile|Files$|directory|verif/i],
   ['Quotas and access', /quota|member|token|webhook|pathRule|caller|user/i],
-  ['Tape system', /drive|volume|librar|disk|suspen|^resume$|^plan$/i],
+  ['Tape system', /drive|volume|librar|disk|suspen|^resume$|plan$|recalls/i],
   ['Operations', /./],
 ];
 

@@ -1,0 +1,137 @@
+/** Shows the recalls with errors, and the tape copies that could not be verified. */
+import { RotateCcw } from 'lucide-preact';
+import { useEffect } from 'preact/hooks';
+import {
+  type RecallRowFragment,
+  RecallsDocument,
+  VerificationsDocument,
+  type VerificationsQuery,
+  VerifyFilesDocument,
+} from '../../../generated/operations.js';
+import { useAction } from '../../actions';
+import { count } from '../../format';
+import { useSiteQuery } from '../../live-site';
+import { Badge } from '../../parts/badge';
+import { Menu } from '../../parts/menu';
+import { Moment } from '../../parts/moment';
+import { usePaging } from '../../parts/paging';
+import type { Column } from '../../parts/table';
+import { Tabs } from '../../parts/tabs';
+import { Title } from '../../parts/title';
+import { useToast } from '../../parts/toast';
+import { useCaller } from '../../sign-in/caller';
+import { VolumeLink } from './drive-state';
+import { useFilters } from './filters';
+import { PAGE, Rows } from './list';
+import { Cut } from './service';
+
+const errorClasses = {
+  TRANSIENT: 'temporary',
+  PERMANENT: 'permanent',
+  MEDIA: 'cartridge',
+  SPACE: 'no room',
+  POLICY: 'site rule',
+} as const;
+
+const pathColumn = { title: 'File', cell: ({ file }: { file: { path: string } }) => <code>{file.path}</code> };
+
+const recallColumns: Column<RecallRowFragment>[] = [
+  pathColumn,
+  { title: 'Volume', cell: ({ volume }) => (volume ? <VolumeLink name={volume.name} /> : 'unknown') },
+  {
+    title: 'State',
+    cell: ({ state, drive }) =>
+      state === 'RUNNING' ? (
+        <Badge tone="info">Reading{drive ? ` in ${drive.name}` : ''}</Badge>
+      ) : (
+        <Badge tone="wait">Waiting</Badge>
+      ),
+  },
+  { title: 'Attempts', isNumber: true, cell: ({ attempts }) => attempts },
+  { title: 'Class', cell: ({ lastErrorClass }) => (lastErrorClass ? errorClasses[lastErrorClass] : '') },
+  { title: 'Last error', cell: ({ lastError }) => <Cut text={lastError ?? ''} /> },
+  { title: 'Waits since', cell: ({ createdAt }) => <Moment at={createdAt} side="past" /> },
+  { title: 'Next try', cell: ({ nextTryAt }) => (nextTryAt ? <Moment at={nextTryAt} side="ahead" /> : '') },
+];
+
+/** Lists recalls, by default those with an error. @param volume name of the only volume to show */
+export function RecallList({ volume, isAll = false }: { volume?: string; isAll?: boolean }) {
+  const paging = usePaging();
+  const variables = { volume, onlyWithErrors: !isAll, first: PAGE, after: paging.after };
+  const look = useSiteQuery(RecallsDocument, variables, 'QUEUE', 'DRIVES');
+  return (
+    <Rows
+      label={isAll ? 'Recalls' : 'Recalls with errors'}
+      {...{ look, paging }}
+      columns={recallColumns}
+      keyOf={({ file }) => file.path}
+      none={[isAll ? 'No file waits to be read' : 'No recall has an error']}
+    />
+  );
+}
+
+type Verification = NonNullable<VerificationsQuery['list']>['edges'][number]['node'];
+
+const verificationColumns: Column<Verification>[] = [
+  pathColumn,
+  { title: 'Volume', cell: ({ file }) => (file.volume ? <VolumeLink name={file.volume.name} /> : 'unknown') },
+  { title: 'Attempts', isNumber: true, cell: ({ attempts }) => attempts },
+  { title: 'Class', cell: ({ errorClass }) => errorClasses[errorClass] },
+  { title: 'Error', cell: ({ error }) => <Cut text={error} /> },
+  { title: 'Last', cell: ({ at }) => <Moment at={at} side="past" /> },
+  { title: 'Next', cell: ({ nextTryAt }) => (nextTryAt ? <Moment at={nextTryAt} side="ahead" /> : 'on request') },
+  { title: 'Actions', isUntitled: true, isNumber: true, cell: ({ file }) => <VerifyMenu path={file.path} /> },
+];
+
+function VerifyMenu({ path }: { path: string }) {
+  const { isOperator, isReadOnly } = useCaller();
+  const action = useAction();
+  const toast = useToast();
+  const { problem } = action;
+  useEffect(() => {
+    if (problem !== undefined) toast(problem, { tone: 'bad' });
+  }, [problem, toast]);
+  if (!isOperator || isReadOnly) return null;
+  const verify = async () => {
+    const found = await action.run(VerifyFilesDocument, { match: path });
+    const files = found?.result?.value?.fileCount;
+    if (files !== undefined) toast(`${count(files, 'file')} will be verified again.`);
+  };
+  return <Menu label={`Actions for ${path}`} items={[{ text: 'Verify again', icon: RotateCcw, onSelect: verify }]} />;
+}
+
+export function VerificationList({ volume }: { volume?: string }) {
+  const paging = usePaging();
+  const look = useSiteQuery(VerificationsDocument, { volume, first: PAGE, after: paging.after }, 'QUEUE');
+  return (
+    <Rows
+      label="Tape copies that could not be verified"
+      {...{ look, paging }}
+      columns={verificationColumns}
+      keyOf={({ file }) => file.path}
+      none={['No verification has failed']}
+    />
+  );
+}
+
+export function FailuresPage() {
+  const { values, choose } = useFilters('tab');
+  return (
+    <>
+      <Title text="Failures" />
+      <Tabs
+        label="Failures"
+        value={values.tab ?? 'recalls'}
+        onChoose={(tab) => choose({ tab: tab === 'recalls' ? undefined : tab })}
+        tabs={[
+          { value: 'recalls', title: 'Recalls with errors', content: () => <RecallList /> },
+          {
+            value: 'verifications',
+            title: 'Tape copies that could not be verified',
+            content: () => <VerificationList />,
+          },
+        ]}
+      />
+    </>
+  );
+}
