@@ -62,7 +62,7 @@ export interface PlanComparison {
  */
 export async function simulatePlan(ctx: Context, input: SimulatePlanInput): Promise<PlanComparison> {
   allow(ctx, 'simulatePlan');
-  const changes = await readChanges(ctx, input);
+  const changes = await parseChanges(ctx, input);
   const state = await readPlanState(ctx);
   const present = makePlan(state);
   await setImmediate(); // let other requests run between the two simulations
@@ -70,8 +70,8 @@ export async function simulatePlan(ctx: Context, input: SimulatePlanInput): Prom
   const byId = new Map(changed.volumes.map((volume) => [volume.volumeId, volume]));
   return {
     now: state.now,
-    present: outcomeOf(state, present, new Set()),
-    changed: outcomeOf(state, changed, changes.volumes),
+    present: describeEnds(state, present, new Set()),
+    changed: describeEnds(state, changed, changes.volumes),
     volumes: present.volumes.map((volume) => ({ present: volume, changed: byId.get(volume.volumeId) ?? volume })),
   };
 }
@@ -94,7 +94,7 @@ interface LibraryRow {
 const MAX_SUSPENDED = 1000;
 const MAX_ADDED = 100;
 
-async function readChanges(ctx: Context, { suspend, addDrives }: SimulatePlanInput): Promise<Changes> {
+async function parseChanges(ctx: Context, { suspend, addDrives }: SimulatePlanInput): Promise<Changes> {
   const [chosen, added] = [suspend ?? [], addDrives ?? []];
   if (chosen.length > MAX_SUSPENDED) {
     throw new InvalidInputError('suspend', `must contain at most ${MAX_SUSPENDED} objects, not ${chosen.length}`);
@@ -201,7 +201,7 @@ function newDrive({ failures }: PlanState, library: LibraryRow, number: number):
 }
 
 /** @param closed ids of the volumes that are suspended only in the simulation */
-function outcomeOf(state: PlanState, plan: Plan, closed: ReadonlySet<number>): PlanOutcome {
+function describeEnds(state: PlanState, plan: Plan, closed: ReadonlySet<number>): PlanOutcome {
   const ofStaging = new Set(state.libraries.filter(({ contract }) => contract === 'STAGING').map(({ name }) => name));
   const working = plan.drives.filter(isWorking);
   const stagingNow = new Set(working.filter(({ library }) => ofStaging.has(library)).map(({ library }) => library));

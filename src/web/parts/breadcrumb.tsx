@@ -1,3 +1,4 @@
+/** Links to the parents of a page. */
 import { ChevronRight } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
 
@@ -9,7 +10,6 @@ interface BreadcrumbProps {
   current: ComponentChildren;
 }
 
-/** Links to the parents of a page. */
 export function Breadcrumb({ label, parents, current }: BreadcrumbProps) {
   return (
     <nav class="breadcrumb" aria-label={label}>

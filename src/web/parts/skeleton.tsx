@@ -1,6 +1,6 @@
+/** Grey lines in place of data that is loading. */
 const DEFAULT_LINES = 6;
 
-/** Grey lines in place of data that is loading. */
 export function Skeleton({ lines = DEFAULT_LINES }: { lines?: number }) {
   return (
     <div class="skeleton" role="status" aria-label="Loading">
