@@ -328,10 +328,10 @@ test('the command line loads a command only when it is named, and a command load
 /** Constants, and operations without a check of their own: their callers check the caller's rights first. */
 const unchecked = new Set(
   `cancelStageRequestFiles checkPattern commonFileFields countAtPrimaryPath countUnresolved countReleased
-  countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
+  countRequestsOf createStageRequest eventTypes findDownloadable findHostsOf findPathProblem findServed
   getRequestWithPaths keyOf listDirectory parseRequestId readAllowed readUnresolved readStageRequest
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readExamined readMeasurements
-  readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotaUsers readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
+  readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotaUsers readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf readLink useLink
   readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest siteParts streamRequestPaths withSlot describeUnchecked waitingReasons
   MAX_COUNTED MAX_QUOTA_USERS MAX_WATCHED countDrivesIn countFilesOf countFilesOnDisks countFilesOnVolumes countLegacyUses countRequestsWithFiles countSuspensions countTokens
   countUnresolvedPaths countVolumesIn countWaitingMail countWebhookMessages countWebhooks parseDirectory FINISHED readEnds readDrivesIn readFilesByPath

@@ -16,6 +16,7 @@ import { type AuditedAction, auditRow } from '../audit/audit.js';
 import { type AuditEntry, audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
+import { deleteLinksOf } from '../disks/downloads.js';
 import { deleteKeysOf } from '../idempotency-keys.js';
 import { checkText, isReserved } from '../input.js';
 import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
@@ -122,6 +123,7 @@ async function purgePerson(
   const emails = await purgeEmails(tx, person);
   const tokens = await purgeTokens(ctx, tx, person);
   const others = await purgeOthers(tx, person);
+  await tx.query(deleteLinksOf(person.owners));
   const webhooks = await purgeWebhooks(tx, { ...person, now: ctx.now() });
   const requests = await purgeRequests(tx, person);
   const quotas = await purgeQuota(ctx, tx, person);
