@@ -166,7 +166,6 @@ test("another user cannot create a link for someone's request, nor use such a li
   ]);
   const link = await linkOf(id);
   expect(await statusOf(link, { Authorization: `Bearer ${tokens.bob}` })).toBe(403);
-  expect(await statusOf(link, { Authorization: 'Bearer wrong' })).toBe(401);
   expect(await statusOf(link, { Authorization: `Bearer ${tokens.alice}` })).toBe(200);
 });
 
