@@ -59,7 +59,10 @@ const mayImport: [part: string, from: string][] = [
   ['core/', 'generated/'],
   ['planner/', 'core/'],
   ['simulator/', 'planner/'],
-  ['web/', 'clients/typescript/responses core/text/bytes core/text/failures core/text/requested-files core/text/spans generated/'],
+  [
+    'web/',
+    'clients/typescript/responses core/text/bytes core/text/failures core/text/requested-files core/text/spans generated/',
+  ],
   ['config/', 'core/'],
   ['tape/', 'core/'],
   ['db/', 'core/ config/ generated/'],

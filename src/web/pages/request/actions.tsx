@@ -1,7 +1,12 @@
 /** The actions on a whole request: buttons for the likely ones, a menu for the others, and their dialogs. */
 import { CalendarPlus, Download, Link2, RotateCw, Undo2, XCircle } from 'lucide-preact';
 import { useState } from 'preact/hooks';
-import { CancelRequestDocument, ReleaseFilesDocument, RetryRequestDocument } from '../../../generated/operations.js';
+import {
+  CancelRequestDocument,
+  FirstDownloadDocument,
+  ReleaseFilesDocument,
+  RetryRequestDocument,
+} from '../../../generated/operations.js';
 import { useAction } from '../../actions';
 import { count } from '../../format';
 import { Button } from '../../parts/button';
@@ -11,6 +16,7 @@ import { Refused } from '../../parts/problem';
 import { isOver } from '../../parts/state';
 import { useToast } from '../../parts/toast';
 import { useCaller } from '../../sign-in/caller';
+import { useViewQuery } from '../../view-query';
 import { TextDialog, useCopy } from './copy';
 import { ExtendDialog } from './extend';
 import type { ShownRequest } from './shown-request';
@@ -33,7 +39,6 @@ export function RequestActions({ request, again }: RequestActionsProps) {
   const action = useAction();
   const toast = useToast();
   const copied = useCopy();
-  const zip = useZip(requestId);
   const isLive = !isOver(state);
   const retry = async () => {
     if (!(await action.run(RetryRequestDocument, { input: { requestId } }))) return;
@@ -67,23 +72,34 @@ export function RequestActions({ request, again }: RequestActionsProps) {
           Retry failed files
         </Button>
       )}
-      {isLive && filesOnDisk > 0 && (
-        <Button icon={Download} disabledReason={zip.isRunning ? 'Preparing …' : undefined} onClick={() => zip.start()}>
-          Download all
-        </Button>
-      )}
+      {isLive && filesOnDisk > 0 && <DownloadAll id={requestId} />}
       {!isReadOnly && state !== 'CANCELLED' && (
         <Button icon={CalendarPlus} onClick={() => setOpen('extend')}>
           {isLive ? 'Extend' : 'Restore again'}
         </Button>
       )}
       <Menu label="More actions" items={items} />
-      <Refused why={action.problem ?? zip.problem} />
+      <Refused why={action.problem} />
       {open === 'extend' && <ExtendDialog request={request} again={again} onClose={() => setOpen(undefined)} />}
       {open === 'release' && <ReleaseAll request={request} again={again} onClose={() => setOpen(undefined)} />}
       {open === 'cancel' && <Cancel request={request} again={again} onClose={() => setOpen(undefined)} />}
       <TextDialog copied={copied} />
     </div>
+  );
+}
+
+/** Downloads all files on disk as one archive, if the site serves file contents. */
+function DownloadAll({ id }: { id: number }) {
+  const { data } = useViewQuery(FirstDownloadDocument, { id });
+  const zip = useZip(id);
+  if (!data?.request?.files.edges.some(({ node }) => node.file.downloadPath !== null)) return null;
+  return (
+    <>
+      <Button icon={Download} disabledReason={zip.isRunning ? 'Preparing …' : undefined} onClick={() => zip.start()}>
+        Download all
+      </Button>
+      <Refused why={zip.problem} />
+    </>
   );
 }
 

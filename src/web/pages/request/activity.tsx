@@ -6,6 +6,7 @@ import {
   Flag,
   FolderDown,
   FolderPlus,
+  HardDrive,
   type LucideIcon,
   RotateCw,
   Undo2,
@@ -26,7 +27,7 @@ type RequestEvent = NonNullable<RequestEventsQuery['request']>['events']['edges'
 
 interface Entry {
   at: string;
-  kind: 'created' | 'state' | 'restored' | 'failed' | 'retried' | 'added' | 'released' | 'finished';
+  kind: 'created' | 'state' | 'present' | 'restored' | 'failed' | 'retried' | 'added' | 'released' | 'finished';
   /** Number of files that the change concerns. */
   files: number;
   text?: string;
@@ -35,6 +36,7 @@ interface Entry {
 const icons: Record<Entry['kind'], LucideIcon> = {
   created: Flag,
   state: Clock,
+  present: HardDrive,
   restored: FolderDown,
   failed: CircleX,
   retried: RotateCw,
@@ -44,6 +46,7 @@ const icons: Record<Entry['kind'], LucideIcon> = {
 };
 
 const words: Partial<Record<Entry['kind'], (files: string) => string>> = {
+  present: (files) => `${files} already on disk`,
   restored: (files) => `${files} arrived on disk`,
   failed: (files) => `${files} failed`,
   retried: (files) => `Retry of ${files}`,
@@ -92,8 +95,8 @@ function Line({ entry: { at, kind, files, text } }: { entry: Entry }) {
 function entriesOf(events: readonly RequestEvent[]): Entry[] {
   return events.flatMap((event, index): Entry[] => {
     const before = events[index - 1];
-    if (!before) return [];
     const { at } = event;
+    if (!before) return event.filesOnDisk > 0 ? [{ at, kind: 'present', files: event.filesOnDisk }] : [];
     const restored = event.filesOnDisk - before.filesOnDisk;
     const failed = event.filesFailed - before.filesFailed;
     const total = event.filesTotal - before.filesTotal;

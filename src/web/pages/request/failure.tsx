@@ -36,7 +36,9 @@ export function FileFailure({ request, file, isReadOnly, again }: FileFailurePro
       {lastError && (
         <details>
           <summary>Details</summary>
-          {lastErrorClass}: {lastError}
+          <p class="why">
+            {lastErrorClass}: {lastError}
+          </p>
         </details>
       )}
     </div>

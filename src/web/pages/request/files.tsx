@@ -74,7 +74,7 @@ export function RequestFiles({ request, version, again }: RequestFilesProps) {
   const hasEnded = isOver(request.state);
   const isPart = (list?.failed?.pageInfo.hasNextPage ?? false) || (list?.files.pageInfo.hasNextPage ?? false);
   return (
-    <>
+    <div class="request-files">
       <div class="tools">
         <StateFilter request={request} state={state} match={match} />
         <Search
@@ -111,7 +111,7 @@ export function RequestFiles({ request, version, again }: RequestFilesProps) {
         more={isPart || !paging.isFirst ? { states: state ? [state] : ['FAILED', ...OTHERS], match } : undefined}
         again={again}
       />
-    </>
+    </div>
   );
 }
 

@@ -85,7 +85,7 @@ function describeEmpty(request: ShownRequest): string {
 /** Says in one sentence when the files arrive or arrived. */
 function Arrival({ request }: { request: ShownRequest }) {
   const now = useNow();
-  const { state, filesTotal, filesOnDisk, finishedAt, createdAt, waiting } = request;
+  const { state, filesTotal, filesOnDisk, filesFailed, finishedAt, createdAt, waiting } = request;
   if (filesTotal === 0 || isOver(state)) return null;
   if (countWaiting(request) === 0 && finishedAt !== null) {
     const took = (Date.parse(finishedAt) - Date.parse(createdAt)) / 1000;
@@ -102,13 +102,14 @@ function Arrival({ request }: { request: ShownRequest }) {
     const why = waiting?.endUnknown ?? 'the plan has not been made yet';
     return <ArrivalLine>It is not known yet when all files will be on disk: {why}.</ArrivalLine>;
   }
+  const what = filesFailed > 0 ? 'The other files' : 'All files';
   const note = end.isMeasured ? '' : ' (estimate without measurements)';
-  if (isSoon(Date.parse(end.latest), now)) return <ArrivalLine>All files in a moment{note}.</ArrivalLine>;
+  if (isSoon(Date.parse(end.latest), now)) return <ArrivalLine>{`${what} in a moment${note}.`}</ArrivalLine>;
   const left = Math.max((Date.parse(end.planned) - now) / 1000, 1);
   return (
     <ArrivalLine>
-      All files in about {formatSpan(left)} (between {formatClock(end.earliest, now)} and {formatClock(end.latest, now)}
-      ){note}.
+      {what} in about {formatSpan(left)} (between {formatClock(end.earliest, now)} and {formatClock(end.latest, now)})
+      {note}.
       {waiting?.queuePosition != null && (
         <>
           {' '}
