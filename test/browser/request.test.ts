@@ -6,7 +6,7 @@ import type { TransferConfig } from '../../src/config/config.js';
 import { TapeError } from '../../src/core/errors.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { createRequest } from '../../src/domain/requests/create.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { expectAccessible, expectToFit, signIn, useBrowser } from '../support/chromium.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
@@ -21,6 +21,8 @@ const narrow = { width: 360, height: 740 };
 const openWindow = useBrowser();
 const gate = createGate();
 let app: TestApp;
+/** A gateway that requires a token. */
+let strict: TestApp;
 let alice: string;
 /** Whether reads of the volume BAD fail. */
 let isBroken = true;
@@ -33,6 +35,7 @@ beforeAll(async () => {
     if (volume === 'HELD') await gate.opened;
   };
   app = await startApp({ library, config: { drives: 4, transfer } });
+  strict = await startBeside(app, { config: { access: { auth: new Set(['token']) } } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   alice = (await createToken(app.ctx, { name: 'alice', role: 'USER' })).secret;
   await addFiles(
@@ -55,6 +58,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   gate.open();
+  await strict?.close();
   await app?.close();
 });
 
@@ -182,9 +186,8 @@ test('all files of a request are selected beyond the page', async () => {
 test('selected files are downloaded as one archive with a token, and their URLs are listed for wget', async () => {
   const id = await ask({ pattern: '/run/' });
   await waitForState(app, id, 'COMPLETED');
-  const window = await openView(`requests/${id}`, narrow);
+  const window = await openWindow(`${strict.url}/#/requests/${id}`, { viewport: narrow });
   const { page, faults } = window;
-  await page.getByRole('link', { name: 'Sign in' }).click();
   await signIn(window, alice);
   await box(page, '/run/a.nc').click();
   await box(page, '/run/b/ü.nc').click();
@@ -196,8 +199,8 @@ test('selected files are downloaded as one archive with a token, and their URLs 
   await button(page, 'List for wget').click();
   await page.getByText('wget --header="Authorization: Bearer $TOKEN" -x -i list.txt').waitFor();
   expect((await page.getByLabel('URLs').inputValue()).split('\n').sort()).toEqual([
-    `${app.url}/webdav/run/a.nc`,
-    `${app.url}/webdav/run/b/${encodeURIComponent('ü.nc')}`,
+    `${strict.url}/webdav/run/a.nc`,
+    `${strict.url}/webdav/run/b/${encodeURIComponent('ü.nc')}`,
   ]);
   await expectAccessible(window);
   await expectToFit(window);

@@ -27,7 +27,7 @@ const transfer: TransferConfig = {
   diskCalls: 4,
 };
 const tokens: Record<string, string> = {};
-const app = useApp({ library, config: { transfer, access: { auth: new Set(['token', 'open']) } } }, async () => {
+const app = useApp({ library, config: { transfer, access: { auth: new Set(['token']) } } }, async () => {
   for (const name of ['alice', 'bob']) {
     await addQuota(app.ctx, name, 10n ** 12n);
     tokens[name] = (await createToken(app.ctx, { name, role: 'USER' })).secret;
@@ -166,6 +166,7 @@ test("another user cannot create a link for someone's request, nor use such a li
   ]);
   const link = await linkOf(id);
   expect(await statusOf(link, { Authorization: `Bearer ${tokens.bob}` })).toBe(403);
+  expect(await statusOf(link, { Authorization: 'Bearer wrong' })).toBe(401);
   expect(await statusOf(link, { Authorization: `Bearer ${tokens.alice}` })).toBe(200);
 });
 

@@ -52,7 +52,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
     <>
       <Breadcrumb
         label="Position"
-        parents={[{ text: 'Requests', href: linkTo(['requests']) }]}
+        parents={[{ text: 'All requests', href: linkTo(['requests']) }]}
         current={`Request ${requestId}`}
       />
       <div class="request-head">
