@@ -74,6 +74,4 @@ test('only chosen failed files are retried, and the changes of the request are l
   expect(all.totalCount).toBe(events.length);
   const next = await read(`first: 2, after: "${all.edges[0]?.cursor}"`);
   expect(next.edges.map(({ node }) => node)).toEqual(events.slice(1, 3));
-    1,
-  );
 });

@@ -219,7 +219,3 @@ export async function pruneLinks(ctx: Context): Promise<void> {
           SELECT l.hash FROM download_link l WHERE l.expires_at <= ${ctx.now()}::timestamp ${locking.freeDownloadLink})`,
   );
 }
-
-/** Deletes the links of a user, of whom nothing may remain in the database. */
-export const deleteLinksOf = (owners: readonly string[]): Sql =>
-  sql`DELETE FROM download_link l WHERE l.owner = ANY(${owners}::text[])`;
