@@ -8,11 +8,12 @@ import {
   UnknownUserError,
   WrongQuotaError,
 } from '../../src/core/errors.js';
+import { createDownload } from '../../src/domain/disks/downloads.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
 import { getRequest } from '../../src/domain/requests/rows.js';
 import { retryRequest, setRequestPriority, updateRequest } from '../../src/domain/requests/update.js';
-import { bigInt, builder, time } from './builder.js';
+import { bigInt, bigIntOrNull, builder, time, timeOrNull } from './builder.js';
 import { readBack, withFieldNames } from './errors.js';
 import { defineMutation, resultOf } from './payloads.js';
 import { RequestType } from './requests.js';
@@ -106,6 +107,10 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
   description: 'Input of `retryRequest`.',
   fields: (t) => ({
     requestId: t.int({ required: true, description: "The request's id." }),
+    paths: t.stringList({
+      description:
+        'The logical paths of the files to retry. All of them must be in the request. Files that have not failed stay unchanged. Default: all failed files.',
+    }),
     expectedQuota: t.string({
       description:
         'The user whose quota the request must belong to. If the request belongs to another quota, the mutation fails.',
@@ -187,14 +192,53 @@ defineMutation('releaseFiles', {
 
 defineMutation('retryRequest', {
   description:
-    'Retries the recalls of all failed files in a request. Each file gets the full number of attempts again. Changes nothing if no file has failed. Fails if the request has ended.',
+    'Retries the recalls of failed files in a request: all of them, or those in `paths`. Each file gets the full number of attempts again. Changes nothing if no file has failed. Fails if the request has ended.',
   errors: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError],
-  resolve: async ({ requestId: id, expectedQuota: quota }, ctx) => {
-    const retried = await withFieldNames(retryRequest(ctx, { id, quota }), { quota: 'expectedQuota' });
+  resolve: async ({ requestId: id, expectedQuota: quota, paths }, ctx) => {
+    const retried = await withFieldNames(retryRequest(ctx, { id, quota, paths }), { quota: 'expectedQuota' });
     return await readBack(getRequest(ctx, retried));
   },
   input: RetryRequestInput,
   result: (t) => ({
     request: t.field({ type: RequestType, nullable: true, description: 'The request.', resolve: resultOf }),
+  }),
+});
+
+const CreateDownloadInput = builder.inputType('CreateDownloadInput', {
+  description: 'Input of `createDownload`.',
+  fields: (t) => ({
+    requestId: t.int({ required: true, description: "The request's id." }),
+    paths: t.stringList({
+      description:
+        'The logical paths of the files to download. All of them must be on disk for the request. At most 10,000. Default: all files of the request that are on disk.',
+    }),
+  }),
+});
+
+defineMutation('createDownload', {
+  description:
+    'Creates a link that downloads files of a request as one zip archive. The link needs no token, works once, and must be used within a minute. The gateway checks access again when the link is used.',
+  errors: [InvalidInputError, NotFoundError, ForbiddenError],
+  resolve: (input, ctx) => createDownload(ctx, input),
+  input: CreateDownloadInput,
+  result: (t) => ({
+    downloadPath: t.string({
+      nullable: true,
+      description: 'The URL path from which the gateway serves the archive. The path contains a secret.',
+      resolve: ({ value }) => value && `/downloads/${value.secret}`,
+    }),
+    fileCount: t.int({
+      nullable: true,
+      description: 'The number of files in the archive.',
+      resolve: ({ value }) => value?.fileCount ?? null,
+    }),
+    bytes: t.field({
+      ...bigIntOrNull('The total size of the files in bytes.'),
+      resolve: ({ value }) => value?.bytes ?? null,
+    }),
+    expiresAt: t.field({
+      ...timeOrNull('The time until which the download must start.'),
+      resolve: ({ value }) => value?.expiresAt ?? null,
+    }),
   }),
 });

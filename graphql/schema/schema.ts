@@ -7,6 +7,7 @@ import './edges.js';
 import './requests.js';
 import './request-changes.js';
 import './request-progress.js';
+import './request-history.js';
 import './quotas.js';
 import './notifications.js';
 import './callers.js';

@@ -86,13 +86,14 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
     new HttpError(503, `the disk with the copy of ${quote(path)} is temporarily unavailable`, { 'Retry-After': '60' }),
 };
 
-const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
+/** Returns the error for a file that the gateway cannot serve. */
+export const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
  * Returns the error for a copy that this gateway cannot open. If another gateway's host mounts the disk, the error
  * redirects the client to that gateway.
  */
-async function explainClosed(
+export async function explainClosed(
   ctx: Context,
   { fileId, path, diskId }: ServedCopy,
   { closed, message }: ClosedCopy,

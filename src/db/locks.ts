@@ -42,6 +42,7 @@ export const locking = {
   webhook: sql`FOR NO KEY UPDATE OF w`,
   freeWebhook: sql`FOR NO KEY UPDATE OF w SKIP LOCKED`,
   freeLink: sql`FOR UPDATE OF l SKIP LOCKED`,
+  freeDownloadLink: sql`FOR UPDATE OF l SKIP LOCKED`,
   freeIdempotencyKey: sql`FOR UPDATE OF i SKIP LOCKED`,
   freeToken: sql`FOR NO KEY UPDATE OF t SKIP LOCKED`,
 };

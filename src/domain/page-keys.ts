@@ -200,7 +200,7 @@ export async function readPage<Row extends object>(
  * A list that belongs to a parent row, such as the files of a request. The list is ordered by the integer column `key`.
  */
 interface InnerList {
-  table: 'request_file' | 'unresolved_path' | 'request' | 'tape_file' | 'volume' | 'drive';
+  table: 'request_file' | 'unresolved_path' | 'request' | 'event' | 'tape_file' | 'volume' | 'drive';
   parent: 'request_id' | 'quota_id' | 'volume_id' | 'disk_id' | 'library_id' | 'file_id';
   key: 'ordinal' | 'id' | 'request_id';
   columns: Sql;

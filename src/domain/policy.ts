@@ -22,6 +22,7 @@ export type Right = 'read' | 'ask' | 'change' | 'manage' | 'look' | 'operate';
 
 export const policy = {
   getFile: 'read',
+  createDownload: 'read',
   listFiles: 'read',
   listVolumes: 'read',
   getVolume: 'read',

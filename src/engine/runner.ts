@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Transporter } from 'nodemailer';
 import { pruneAudit } from '../domain/audit/lists.js';
 import type { Context } from '../domain/context.js';
+import { pruneLinks } from '../domain/disks/downloads.js';
 import { returnOrphans } from '../domain/disks/removals.js';
 import { wakeForRoom } from '../domain/disks/reservations.js';
 import { endFarTimes } from '../domain/far-times.js';
@@ -380,6 +381,7 @@ function listNotificationJobs(
       everyMs: HISTORY_MS,
       run: async () => {
         await pruneIdempotencyKeys(ctx, stop);
+        await pruneLinks(ctx);
         await pruneEvents(ctx, stop);
       },
     },

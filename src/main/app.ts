@@ -9,6 +9,7 @@ import { createProblemHandler, createTapeRouter } from '../../rest/tape/router.j
 import { createRestErrorHandler, createRestRouter } from '../../rest/v1/endpoints.js';
 import { createOpenapi, REST_PREFIX as REST } from '../../rest/v1/openapi.js';
 import { WEBDAV_ROOT } from '../../rest/v1/paths.js';
+import { createArchiveHandler, DOWNLOADS_ROOT } from '../../rest/webdav/archive.js';
 import { createBytesHandler } from '../../rest/webdav/router.js';
 import { Standbys } from '../db/standby/standbys.js';
 import type { Context } from '../domain/context.js';
@@ -69,6 +70,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   );
   app.use(joinSlashes);
   app.use([...TRANSFER_PATHS], known);
+  app.use(`${DOWNLOADS_ROOT}/:link`, [identifier.linkHandler, ...limits.before]);
   mountTransferTools(app, ctx, contextFor, answers);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   mountHealth(app, ctx, { answers, standbys });
@@ -83,7 +85,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
   app.use(REST, createRestErrorHandler(ctx.log));
-  app.use([...TRANSFER_PATHS], createProblemHandler(ctx.log));
+  app.use([...TRANSFER_PATHS, DOWNLOADS_ROOT], createProblemHandler(ctx.log));
   app.use(GRAPHQL, graphql.onError);
   app.use(createErrorHandler(ctx.log, 'HTTP', sendError));
   return app;
@@ -219,6 +221,7 @@ function mountTransferTools(
   };
   const [enter, enterDirectory] = [shareOf('file downloads', downloads), shareOf('directory listings', longLists)];
   app.use(WEBDAV_ROOT, createBytesHandler(contextFor, { copies, enter, enterDirectory }));
+  app.all(`${DOWNLOADS_ROOT}/:link`, createArchiveHandler(contextFor, { copies, enter }));
 }
 
 function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Handlers, 'answers' | 'standbys'>): void {

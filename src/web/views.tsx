@@ -20,7 +20,7 @@ import {
 import type { JSX } from 'preact';
 import { FilesPage } from './pages/files';
 import { QuotasPage } from './pages/quotas/quotas';
-import { RequestPage } from './pages/request';
+import { RequestPage } from './pages/request/request';
 import { RequestsPage } from './pages/requests/requests';
 import { LazySiteView } from './pages/site/lazy-view';
 

@@ -61,6 +61,13 @@ const openView = (view: string, viewport = { width: 1280, height: 800 }) =>
   openWindow(`${app.url}/#/${view}`, { viewport });
 const open = (id: number, viewport?: typeof narrow) => openView(`requests/${id}`, viewport);
 const press = async (page: Page, name: string) => await page.getByRole('button', { name, exact: true }).click();
+const openTab = async (page: Page, name: string) => await page.getByRole('tab', { name }).click();
+const choose = async (page: Page, name: string) => {
+  await press(page, 'More actions');
+  await page.getByRole('menuitem', { name }).click();
+};
+const confirm = async (page: Page, name: string) =>
+  await page.getByRole('dialog').getByRole('button', { name, exact: true }).click();
 const waitForHeading = async (page: Page, state: string) =>
   await page.getByRole('heading', { name: new RegExp(`^Request \\d+ ${state}$`) }).waitFor();
 /** Waits until the text has left the page. */
@@ -108,7 +115,7 @@ test('the view of a request says how many of its names are not found', async () 
   const id = await ask({ files: ['/ice/north.nc', '/ice/none', '/ice/nothing'], label: 'not all' });
   const { page } = await open(id);
   await waitForHeading(page, 'Ended, some files not found');
-  await page.getByText(/^1 of 3 files, .*; 2 unresolved paths$/).waitFor();
+  await page.getByText(/^1 of 3 files, .*; 2 names not found$/).waitFor();
 });
 
 test('a request has the retention and the email address of the form, and can be cancelled', async () => {
@@ -127,11 +134,12 @@ test('a request has the retention and the email address of the form, and can be 
   await expectToFit(window);
   await restore.click();
   await page.getByText('for the atlas').waitFor();
+  await openTab(page, 'Details');
   for (const shown of ['All files with "/ice" in their path', '(in 12 days)', 'atlas@example.org']) {
     await page.getByText(shown).waitFor();
   }
-  await page.getByRole('button', { name: 'Cancel request' }).click();
-  await page.getByRole('button', { name: 'Yes, cancel it' }).click();
+  await choose(page, 'Cancel request');
+  await confirm(page, 'Cancel request');
   await page.getByRole('heading', { name: 'Cancelled' }).waitFor();
   expect(faults).toEqual([]);
 });
@@ -141,6 +149,7 @@ test('email goes to the address of the quota unless the form names another one',
   await page.getByRole('button', { name: 'Estimate' }).click();
   await page.getByLabel('Email when complete').check();
   await page.getByRole('button', { name: 'Restore 1 file' }).click();
+  await openTab(page, 'Details');
   await page.getByText('alice@example.org').waitFor();
 });
 
@@ -175,14 +184,17 @@ test('files are released after a confirmation, and leave the disk', async () => 
   await waitForHeading(page, 'Complete');
   const kept = `${app.restoreDir}/sets/whole/a.nc`;
   await page.getByText(kept).waitFor();
-  await press(page, 'Release files');
-  await page.getByText('Release all files?').waitFor();
+  await choose(page, 'Release all files');
+  const question = `Release all files of request ${id}?`;
+  await page.getByRole('dialog', { name: question }).waitFor();
   await expectAccessible(window);
   expect(existsSync(kept)).toBe(true);
-  await page.keyboard.press('Enter'); // the button "No" has the focus
-  await waitUntilGone(page, 'Release all files?');
-  await press(page, 'Release files');
-  await press(page, 'Yes, release them');
+  await page.keyboard.press('Enter'); // the button that closes the dialog has the focus
+  await waitUntilGone(page, question);
+  expect(existsSync(kept)).toBe(true);
+  await choose(page, 'Release all files');
+  await confirm(page, 'Release all files');
+  await page.getByText('Released all files.', { exact: true }).waitFor();
   await page.getByText('The request contains no files: 2 files released').waitFor();
   await waitForHeading(page, 'No files');
   await waitFor('the file to leave the disk', async () => !existsSync(kept));
@@ -198,7 +210,9 @@ test('a retry, an extension and a cancellation in one window show in all windows
   const windows = [doing, watching];
   for (const { page } of windows) {
     await waitForHeading(page, 'Ended, with failures');
+    await openTab(page, 'Details');
     await page.getByText('All files with "/sets/" in their path').waitFor();
+    await openTab(page, 'Files');
     expect(await page.getByRole('progressbar').getAttribute('value')).toBe('66');
     await page.getByText('2 of 3 files, 2.00 kB of 3.00 kB, 1 file failed').waitFor();
   }
@@ -211,16 +225,20 @@ test('a retry, an extension and a cancellation in one window show in all windows
     await page.getByText(`${app.restoreDir}${BROKEN}`).waitFor();
     await page.getByText('in 5 days').waitFor();
   }
-  await press(watching.page, 'Extend by 30 days');
+  await press(watching.page, 'Extend');
+  await confirm(watching.page, 'Extend');
   for (const { page } of windows) await page.getByText('in 35 days').waitFor();
-  await press(doing.page, 'Cancel request');
-  await press(doing.page, 'Yes, cancel it');
+  await choose(doing.page, 'Cancel request');
+  await confirm(doing.page, 'Cancel request');
   for (const { page } of windows) {
     await waitForHeading(page, 'Cancelled');
     await page.getByText('Had 3 of 3 files').waitFor();
+    await openTab(page, 'Details');
     await page.getByText('(just now)').first().waitFor();
     for (const gone of ['Expires', 'Directory on disk']) expect(await page.getByText(gone).count()).toBe(0);
-    expect(await page.getByRole('button').allTextContents()).not.toContain('Release files');
+    await press(page, 'More actions');
+    expect(await page.getByRole('menuitem').allTextContents()).toEqual(['Copy link']);
+    await page.keyboard.press('Escape');
   }
   await waitUntilGone(list.page, 'all of it');
   for (const { faults } of [...windows, list]) expect(faults).toEqual([]);
@@ -248,15 +266,18 @@ test('an expired request offers to restore it again, and does so', async () => {
   const id = await ask({ pattern: '/sets/whole/' });
   const { page } = await open(id);
   await waitForHeading(page, 'Complete');
+  await openTab(page, 'Details');
   await page.getByText('Directory on disk').waitFor();
   clock.advance(6 * 86_400);
   await expireRequests(app.ctx);
   await waitForHeading(page, 'Expired');
   await waitUntilGone(page, 'Directory on disk');
   const buttons = await page.getByRole('main').getByRole('button').allTextContents();
-  expect(buttons).toEqual(['Restore again for 30 days', 'Copy link']);
-  await press(page, 'Restore again for 30 days');
+  expect(buttons).toEqual(['Restore again', '']);
+  await press(page, 'Restore again');
+  await confirm(page, 'Restore again');
   await waitForHeading(page, 'Complete');
+  await openTab(page, 'Files');
   await page.getByText(`${app.restoreDir}/sets/whole/a.nc`).waitFor();
 });
 
@@ -264,6 +285,7 @@ test('a narrow window shows the path of a failed file and the whole error', asyn
   isBroken = true;
   const window = await open(await ask({ files: [BROKEN] }), { width: 360, height: 740 });
   const { page } = window;
+  await page.locator('summary').click();
   await page.getByText(WHY).waitFor();
   await expectAccessible(window);
   await expectToFit(window);

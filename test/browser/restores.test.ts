@@ -81,7 +81,8 @@ test('windows follow a restore over a restart of the gateway, and a change durin
   await gateway.stop();
   const windows = [asking, watching, resting];
   for (const { page } of windows) await page.getByText('The connection to the gateway is lost').waitFor();
-  const extend = watching.page.getByRole('button', { name: 'Extend by 30 days' });
+  await watching.page.getByRole('button', { name: 'Extend', exact: true }).click();
+  const extend = watching.page.getByRole('dialog').getByRole('button', { name: 'Extend', exact: true });
   await extend.click();
   const failure = watching.page.getByText('The gateway does not respond; it is unknown whether the change was made.');
   await failure.waitFor();

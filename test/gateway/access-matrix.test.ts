@@ -93,6 +93,7 @@ const single: Partial<Record<Operation, BuildQuery>> = {
   getQuota: ({ quota }) => `{ result: quota(user: "${quota}") { used } }`,
   watchRequest: ({ id }) => `subscription { result: requestProgress(requestId: ${id}) { state } }`,
   watchStages: ({ id }) => `subscription { result: stageChanges(requestId: ${id}) { path } }`,
+  createDownload: ({ id }) => change(`createDownload(input: { requestId: ${id} })`),
   watchEnd: ({ id }) => `subscription { result: requestEnd(requestId: ${id}) { at } }`,
   estimateRequest: ({ quota }) =>
     change(`estimateRequest(input: { quota: "${quota}", pattern: "/a/" })`).replace('mutation ', ''),

@@ -59,7 +59,10 @@ const mayImport: [part: string, from: string][] = [
   ['core/', 'generated/'],
   ['planner/', 'core/'],
   ['simulator/', 'planner/'],
-  ['web/', 'clients/typescript/responses core/text/bytes core/text/requested-files core/text/spans generated/'],
+  [
+    'web/',
+    'clients/typescript/responses core/text/bytes core/text/failures core/text/requested-files core/text/spans generated/',
+  ],
   ['config/', 'core/'],
   ['tape/', 'core/'],
   ['db/', 'core/ config/ generated/'],
@@ -328,10 +331,10 @@ test('the command line loads a command only when it is named, and a command load
 /** Constants, and operations without a check of their own: their callers check the caller's rights first. */
 const unchecked = new Set(
   `cancelStageRequestFiles checkPattern commonFileFields countAtPrimaryPath countUnresolved countReleased
-  countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
+  countRequestsOf createStageRequest eventTypes findDownloadable findHostsOf findPathProblem findServed
   getRequestWithPaths keyOf listDirectory parseRequestId readAllowed readUnresolved readStageRequest
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readExamined readMeasurements
-  readDisks readDriveUsers readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotaUsers readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
+  readDisks readDriveUsers readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotaUsers readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf readLink useLink readRequestEvents countRequestEvents
   readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest siteParts streamRequestPaths withSlot describeUnchecked waitingReasons
   MAX_COUNTED MAX_QUOTA_USERS MAX_WATCHED countDrivesIn countFilesOf countFilesOnDisks countFilesOnVolumes countLegacyUses countRequestsWithFiles countSuspensions countTokens
   countUnresolvedPaths countVolumesIn countWaitingMail countWebhookMessages countWebhooks parseDirectory FINISHED readEnds readDrivesIn readFilesByPath

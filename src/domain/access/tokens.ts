@@ -6,7 +6,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
 import { locking } from '../../db/locks.js';
-import { sql } from '../../db/sql.js';
+import { type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
@@ -154,11 +154,18 @@ function hashOf(secret: string): Buffer<ArrayBuffer> {
   return Buffer.from(createHash('sha256').update(secret).digest());
 }
 
-export async function findToken(ctx: Context, secret: string): Promise<Token | undefined> {
+export const findToken = (ctx: Context, secret: string): Promise<Token | undefined> =>
+  findValid(ctx, sql`t.hash = ${hashOf(secret)}`);
+
+/** Returns a token that is still valid. */
+export const findTokenById = (ctx: Context, id: number): Promise<Token | undefined> =>
+  findValid(ctx, sql`t.id = ${id}::int`);
+
+async function findValid(ctx: Context, which: Sql): Promise<Token | undefined> {
   const [token] = await ctx.db.rows<Token>(
     sql`SELECT t.id, t.name, t.role, t.quotas, t.is_read_only AS "isReadOnly", t.note, t.made_at AS "madeAt", t.made_by AS "madeBy",
           t.expires_at AS "expiresAt", t.revoked_at AS "revokedAt", t.used_at AS "usedAt"
-        FROM api_token t WHERE t.hash = ${hashOf(secret)} AND t.revoked_at IS NULL
+        FROM api_token t WHERE ${which} AND t.revoked_at IS NULL
           AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()})`,
   );
   if (token) await recordUse(ctx, token);

@@ -16,7 +16,7 @@ import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
 import { transactionInTurn } from '../turn.js';
 import { releaseUnrecorded } from './excluded-paths.js';
 import { logStep, recountAndAdvance } from './progress.js';
-import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
+import { describeForeign, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /**
  * Ends a request immediately, releases its files and refunds its quota. Does nothing if the request has already ended.
@@ -193,11 +193,7 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
      WHERE file_id IS NULL AND NOT is_unresolved HAVING count(*) > 0`,
   );
   if (!foreign) return;
-  const more = foreign.count === 1 ? '' : ` and ${foreign.count - 1} more`;
-  throw new InvalidInputError(
-    'paths',
-    `must all be in request ${requestId}, which does not contain ${quote(foreign.path)}${more}`,
-  );
+  throw new InvalidInputError('paths', describeForeign(requestId, foreign.path, foreign.count));
 }
 
 async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {

@@ -41,6 +41,12 @@ export function isEnded(state: RequestState): boolean {
   return state === 'EXPIRED' || state === 'CANCELLED';
 }
 
+/** Returns the text that explains which paths are not in a request. */
+export function describeForeign(id: number, path: string, count: number): string {
+  const more = count === 1 ? '' : ` and ${count - 1} more`;
+  return `must all be in request ${id}, which does not contain ${quote(path)}${more}`;
+}
+
 /**
  * Locks a request so that the caller can change it.
  * @throws NotFoundError, also if the caller is not allowed to see the request; ForbiddenError

@@ -9,7 +9,7 @@ import { rulesFor } from '../access/paths.js';
 import { type AuditEntry, audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
-import { checkText, checkTime } from '../input.js';
+import { checkPath, checkText, checkTime, withoutEmpty } from '../input.js';
 import {
   addUnknownPaths,
   charge,
@@ -28,7 +28,7 @@ import { joinRequest, joinUnresolvedOf, resetMissingPaths } from './joins.js';
 import { checkWithin, type LimitsInput, readLimits } from './limits.js';
 import { advanceRequests } from './progress.js';
 import { settleRequests } from './request-files.js';
-import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
+import { checkVisible, describeForeign, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /** New values for a request. A null limit removes the current limit. */
 interface UpdateRequestInput extends LimitsInput {
@@ -209,13 +209,16 @@ async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest
 
 interface RetryRequestInput {
   id: number;
+  /** Logical paths of the files to retry. Default: all failed files. */
+  paths?: readonly string[] | null | undefined;
   quota?: string | null | undefined;
 }
 
 /**
- * Retries all failed files of a live request immediately. Resets the files' number of tries to zero, and does not
- * charge the quota again.
- * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
+ * Retries failed files of a live request immediately. Resets the files' number of tries to zero, and does not charge
+ * the quota again.
+ * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended, or does not
+ *   contain one of the paths
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
   const { id, ...given } = input;
@@ -231,13 +234,14 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
           `must identify a live request: request ${request.id} has ended; set a later retention to make it active again`,
         );
       }
+      const isChosen = await chooseForRetry(tx, request.id, input.paths);
       const failed = await tx.query<{ fileId: bigint }>(
-        sql`UPDATE request_file SET state = 'WAITING', error_class = NULL, error = NULL
-          WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
+        sql`UPDATE request_file h SET state = 'WAITING', error_class = NULL, error = NULL
+          WHERE h.request_id = ${request.id} AND h.state = 'FAILED' AND ${isChosen} RETURNING h.file_id AS "fileId"`,
       );
       const pausedCopies = await tx.query<{ fileId: bigint }>(
         sql`SELECT h.file_id AS "fileId" FROM request_file h JOIN tape_file f ON f.id = h.file_id
-          WHERE h.request_id = ${request.id} AND h.state = 'WAITING' AND f.copy_error IS NOT NULL AND f.stage = 'ONTAPE'`,
+          WHERE h.request_id = ${request.id} AND ${isChosen} AND h.state = 'WAITING' AND f.copy_error IS NOT NULL AND f.stage = 'ONTAPE'`,
       );
       if (failed.length === 0 && pausedCopies.length === 0) return;
       await tx.query(auditEntry());
@@ -254,6 +258,26 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
     }),
   );
   return id;
+}
+
+/**
+ * Returns the SQL condition that selects the request files (`h`) to retry.
+ * @throws InvalidInputError if a path is not in the request
+ */
+async function chooseForRetry(tx: Transaction, requestId: number, given: RetryRequestInput['paths']): Promise<Sql> {
+  if (given == null) return sql`true`;
+  const paths = withoutEmpty(given);
+  for (const path of paths) checkPath('paths', path);
+  const rows = await tx.query<{ path: string; fileId: bigint | null }>(
+    sql`SELECT c.path, h.file_id AS "fileId" FROM unnest(${paths}::text[]) AS c (path)
+          LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
+          LEFT JOIN LATERAL (
+            SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId} AND h.file_id = f.id OFFSET 0
+          ) h ON true`,
+  );
+  const missing = rows.filter(({ fileId }) => fileId === null);
+  if (missing[0]) throw new InvalidInputError('paths', describeForeign(requestId, missing[0].path, missing.length));
+  return sql`h.file_id = ANY(${rows.map(({ fileId }) => fileId)}::bigint[])`;
 }
 
 async function resetCopyErrors(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {

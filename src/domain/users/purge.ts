@@ -177,8 +177,8 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 }
 
 /**
- * Removes the user's memberships, the members of the user's quota, the user's API usage counts, and any suspension of
- * the user. Renames the user in path rules instead of deleting the rules, because a directory without rules is open to
+ * Removes the user's memberships, the members of the user's quota, the user's API usage counts and download links, and
+ * any suspension of the user. Renames the user in path rules instead of deleting the rules, because a directory without rules is open to
  * all users. In reasons for other users' suspensions, replaces only the purged user's email address, because the user's
  * name might be an ordinary word.
  */
@@ -192,6 +192,8 @@ async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }
           WHERE p.kind = 'USER' AND p.name = ANY(${owners}::text[]) RETURNING true
         ), uses AS (
           DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true
+        ), links AS (
+          DELETE FROM download_link l WHERE l.owner = ANY(${owners}::text[])
         ), suspensions AS (
           DELETE FROM suspension s WHERE s.kind = 'USER' AND s.name = ${user} RETURNING true
         ), reasons AS (

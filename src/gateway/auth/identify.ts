@@ -8,6 +8,7 @@ import { HttpError } from '../http/http-body.js';
 import { KnownCallers, openCaller } from './callers.js';
 import { pointToIssuers, readCredentials, spareDialog, unauthenticated } from './credentials.js';
 import { endpointOf, LegacyCallers } from './legacy.js';
+import { LinkCallers } from './links.js';
 import { OidcCallers } from './oidc.js';
 import { OpenResponses } from './open-responses.js';
 import { readCertificateUser, readProxyUser } from './proxy.js';
@@ -24,6 +25,11 @@ export function callerOf(req: IncomingMessage): Caller {
 export interface Identifier {
   /** Authenticates each request. This handler must run before handlers that need the caller. @throws HttpError 401 */
   handler: RequestHandler;
+  /**
+   * Identifies the caller of a download link by the link, because a browser that saves a link does not send a token.
+   * Rejects a caller that identifies itself as another user. @throws HttpError 403, 404
+   */
+  linkHandler: RequestHandler<{ link: string }>;
   close(): void;
   /** Writes the pending counts of anonymous requests to the database. Call this function after the last response. */
   finish(): Promise<void>;
@@ -34,6 +40,7 @@ export function createIdentifier(ctx: Context): Identifier {
   const responses = new OpenResponses(ctx);
   const oidc = new OidcCallers(ctx);
   const legacy = new LegacyCallers(ctx);
+  const links = new LinkCallers(ctx);
   const knownCallers = new KnownCallers(ctx);
   const { access } = ctx.config;
   const { auth } = access;
@@ -70,6 +77,17 @@ export function createIdentifier(ctx: Context): Identifier {
         }
         throw spareDialog(pointToIssuers(error, req, ctx.config), req);
       });
+      callers.set(req, caller);
+      responses.follow(res, caller);
+      next();
+    },
+    linkHandler: async (req, res, next) => {
+      const sender = await identify(req, res).catch((error) => {
+        if (error instanceof HttpError && error.status === 401 && req.headers.authorization === undefined)
+          return undefined;
+        throw error;
+      });
+      const caller = await links.find(req.params.link, { address: addressOf(req), sender });
       callers.set(req, caller);
       responses.follow(res, caller);
       next();

@@ -59,8 +59,13 @@ export class TokenCallers {
   private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
     const token = await findToken(this.ctx, secret);
     if (!token) throw unauthenticated(UNKNOWN);
-    const { id, name, role, quotas, isReadOnly, expiresAt } = token;
-    const identity = { name, way: 'token', roles: new Set([roleOf[role]]), quotas, isReadOnly, tokenId: id } as const;
-    return { token, caller: await toCaller(this.ctx, { ...identity, expiresAt: expiresAt?.toString() }) };
+    return { token, caller: await toTokenCaller(this.ctx, token) };
   }
+}
+
+/** Returns the caller that a valid token identifies. */
+export async function toTokenCaller(ctx: Context, token: Token): Promise<Caller> {
+  const { id, name, role, quotas, isReadOnly, expiresAt } = token;
+  const identity = { name, way: 'token', roles: new Set([roleOf[role]]), quotas, isReadOnly, tokenId: id } as const;
+  return await toCaller(ctx, { ...identity, expiresAt: expiresAt?.toString() });
 }

@@ -11,6 +11,7 @@ const templates = [
   '/health/live',
   '/health/ready',
   '/assets/{name}',
+  '/downloads/{link}',
   '/.well-known/oauth-protected-resource',
   '/.well-known/wlcg-tape-rest-api',
   '/tape_control/api/v1/requests',

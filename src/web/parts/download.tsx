@@ -62,7 +62,8 @@ async function reasonOf(answer: Response): Promise<string> {
   return body.detail ?? `The gateway returned status ${answer.status}.`;
 }
 
-function save(url: string, name: string): void {
+/** Saves the content of a URL as a file. */
+export function save(url: string, name: string): void {
   const link = document.createElement('a');
   link.href = url;
   link.download = name;

@@ -15,6 +15,8 @@ export interface Selection {
 
 export interface RowSelection extends Selection {
   chosen: ReadonlySet<string>;
+  /** Selects these rows, and deselects all others. */
+  choose(keys: readonly string[]): void;
   clear(): void;
 }
 
@@ -44,6 +46,7 @@ export function useRowSelection(keys: readonly string[]): RowSelection {
       for (const key of keys) isAll ? next.delete(key) : next.add(key);
       setChosen(next);
     },
+    choose: (all) => setChosen(new Set(all)),
     clear: () => setChosen(new Set()),
   };
 }

@@ -1,0 +1,29 @@
+/** Downloads several files of a request as one archive, through a link that needs no token. */
+import { CreateDownloadDocument } from '../../../generated/operations.js';
+import { useAction } from '../../actions';
+import { count, formatBytes } from '../../format';
+import { at } from '../../graphql-client';
+import { save } from '../../parts/download';
+import { useToast } from '../../parts/toast';
+
+/** Maximum number of files in an archive, as the gateway sets it. */
+export const MAX_ZIPPED = 10_000;
+
+interface Zip {
+  isRunning: boolean;
+  problem: string | undefined;
+  /** @param paths logical paths of the files. Default: all files of the request that are on disk */
+  start(paths?: string[]): Promise<void>;
+}
+
+export function useZip(requestId: number): Zip {
+  const { run, isRunning, problem } = useAction();
+  const toast = useToast();
+  const start = async (paths?: string[]) => {
+    const created = (await run(CreateDownloadDocument, { input: { requestId, ...(paths && { paths }) } }))?.result;
+    if (!created?.value) return;
+    save(at(created.value.slice(1)), `request-${requestId}.zip`);
+    toast(`Downloading ${count(created.fileCount ?? 0, 'file')}, ${formatBytes(created.bytes ?? 0n)}.`);
+  };
+  return { isRunning, problem, start };
+}
