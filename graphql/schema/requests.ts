@@ -44,6 +44,7 @@ import {
 } from './builder.js';
 import { orNull } from './errors.js';
 import { findRestoredPath, isAtPrimaryPath, selectsCommon, TapeFileType } from './files.js';
+import { OrderDirectionType } from './orders.js';
 import {
   createBatch,
   createCursors,
@@ -170,11 +171,6 @@ const RequestOrderFieldType = builder.enumType('RequestOrderField', {
     STATE: { value: 'state', description: 'The state, in the order of the values of `RequestState`.' },
     LABEL: { value: 'label', description: 'The label.' },
   } as const,
-});
-
-const OrderDirectionType = builder.enumType('OrderDirection', {
-  description: 'The direction of an order.',
-  values: describeValues({ ASC: 'Smallest value first.', DESC: 'Largest value first.' }),
 });
 
 const RequestOrderInput = builder.inputType('RequestOrder', {
