@@ -194,7 +194,7 @@ export async function estimateFiles(
   // count the matches in a sample, because PostgreSQL's own estimates for substring searches are poor: in one case,
   // PostgreSQL estimated 13 files instead of 200,000
   const [sample] = (await askSoon<{ count: number }>(asker, sampleOf(where))) ?? [];
-  const count = Math.max(sample?.count || planned, found ? COUNTED + 1 : 0);
+  const count = Math.max(Math.round(sample?.count ?? 0) || planned, found ? COUNTED + 1 : 0);
   return { count, isEstimated: true, bytes: null };
 }
 

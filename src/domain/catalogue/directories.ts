@@ -89,12 +89,13 @@ const childOf = (path: string, nested: Sql) =>
  * however many there are.
  */
 export function filesDirectlyIn(path: string): Sql {
+  // OFFSET 0 keeps the planner from reading the whole table in parallel, because it overestimates each range
   const after = sql`${childOf(path, sql`d.nested`)} || '0'`;
   return sql`(WITH RECURSIVE d AS (
       SELECT ${path}::text || '/' AS low, ${firstNested(path, sql`${path}::text || '/'`)} AS nested
       UNION ALL SELECT ${after}, ${firstNested(path, after)} FROM d WHERE d.nested IS NOT NULL
     ) SELECT s.* FROM d CROSS JOIN LATERAL (SELECT * FROM tape_file t WHERE t.path ~>=~ d.low
-        AND t.path ~<~ coalesce(${childOf(path, sql`d.nested`)} || '/', ${path}::text || '0')) s) f`;
+        AND t.path ~<~ coalesce(${childOf(path, sql`d.nested`)} || '/', ${path}::text || '0') OFFSET 0) s) f`;
 }
 
 /**
