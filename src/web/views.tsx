@@ -16,7 +16,7 @@ import {
   Users,
 } from 'lucide-preact';
 import type { JSX } from 'preact';
-import { FilesPage } from './pages/files';
+import { FilesPage } from './pages/files/page';
 import { QuotasPage } from './pages/quotas';
 import { RequestPage } from './pages/request';
 import { RequestsPage } from './pages/requests';
