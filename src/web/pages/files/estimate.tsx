@@ -105,7 +105,7 @@ export function EstimateSummary({ estimate, isRunning }: Omit<EstimateState, 'pr
 
 function FromTape({ estimate }: { estimate: EstimateFragment }) {
   const { filesToRecall, bytesToRecall, volumeCount, mountCount, volumesSuspended, filesWithoutPlace } = estimate;
-  if (filesToRecall === 0) return <>None</>;
+  if (filesToRecall + filesWithoutPlace === 0) return <>None</>;
   return (
     <>
       {count(filesToRecall, 'file')}, {formatBytes(bytesToRecall)} on {count(volumeCount, 'volume')},{' '}

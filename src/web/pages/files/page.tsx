@@ -83,11 +83,23 @@ function Browser({ place, selection }: { place: Place; selection: FileSelection 
   usePastedList(selection ? setPasted : undefined);
   const ask = (isEstimate: boolean) => setAsked({ wanted: { files }, isEstimate });
   return (
-    <>
-      <Title text="Files" />
-      <Path place={place} />
+    <div class="files-view">
+      <div class="files-head">
+        <Title text="Files" />
+        <Path place={place} />
+      </div>
       <SearchBar place={place} onChange={change} onPaste={selection && (() => setPasted(''))} />
-      <Summary place={place} rows={rows} found={found} matching={matching} start={selection && select.start} />
+      <Summary
+        place={place}
+        rows={rows}
+        found={found}
+        actions={
+          selection && {
+            onSelectAll: () => select.start([matching]),
+            onPattern: (pattern) => setAsked({ wanted: { pattern }, isEstimate: false }),
+          }
+        }
+      />
       <Refused why={select.problem} />
       {rows.error && <Problem error={rows.error} again={rows.again} />}
       <Content place={place} rows={rows} found={found} onChange={change}>
@@ -129,7 +141,7 @@ function Browser({ place, selection }: { place: Place; selection: FileSelection 
           onRequested={() => 'files' in asked.wanted && selection.clear()}
         />
       )}
-    </>
+    </div>
   );
 }
 
@@ -192,12 +204,13 @@ interface SummaryProps {
   place: Place;
   rows: Rows;
   found: Found;
-  matching: FileSet;
-  start: ((sets: FileSet[]) => Promise<void>) | undefined;
+  /** Undefined if the user may not request files. */
+  actions: { onSelectAll(): void; onPattern(pattern: string): void } | undefined;
 }
 
-/** Says how many files there are, and selects all of them. */
-function Summary({ place, rows, found, matching, start }: SummaryProps) {
+/** Says how many files there are, and selects or requests all of them. */
+function Summary({ place, rows, found, actions }: SummaryProps) {
+  const pattern = patternOf(place);
   const folders = rows.rows.filter(({ kind }) => kind === 'folder').length;
   const { count: number, bytes, isEstimated } = found;
   const about = isEstimated ? 'About ' : '';
@@ -209,11 +222,19 @@ function Summary({ place, rows, found, matching, start }: SummaryProps) {
         {!isSearch(place) && folders > 0 && ` in ${count(folders, 'folder')}`}
         {rows.isFirst && ' …'}
       </p>
-      {start && number !== undefined && number > 0 && (
-        <Button kind="plain" onClick={() => start([matching])}>
-          Select all {isEstimated ? '' : `${formatNumber(number)} `}
-          {isSearch(place) ? 'matching files' : 'files'}
-        </Button>
+      {actions && number !== undefined && number > 0 && (
+        <>
+          <Button kind="plain" onClick={actions.onSelectAll}>
+            Select all {isEstimated ? '' : `${formatNumber(number)} `}
+            {isSearch(place) ? 'matching ' : ''}
+            {number === 1 && !isEstimated ? 'file' : 'files'}
+          </Button>
+          {pattern !== '' && (
+            <Button kind="plain" onClick={() => actions.onPattern(pattern)}>
+              Request all, and later ones
+            </Button>
+          )}
+        </>
       )}
     </div>
   );

@@ -1,5 +1,7 @@
 /** Selects the files of a pasted or dropped list of paths. Unknown paths are shown with similar paths to choose. */
+
 import { useClient } from '@urql/preact';
+import { Check, Plus } from 'lucide-preact';
 import { useEffect, useState } from 'preact/hooks';
 import { PathMatchesDocument } from '../../../generated/operations.js';
 import { count, formatNumber } from '../../format';
@@ -143,21 +145,12 @@ function UnknownPaths({ unknown, choices, onChoose }: UnknownPathsProps) {
         {unknown.slice(0, SHOWN).map(({ path, suggestions }) => (
           <li key={path}>
             <code>{path}</code>
-            {suggestions.length > 0 ? (
-              <label>
-                <span class="unseen">Instead of {path}</span>
-                <select value={choices.get(path) ?? ''} onChange={(event) => onChoose(path, event.currentTarget.value)}>
-                  <option value="">Leave out. Did you mean …</option>
-                  {suggestions.map((each) => (
-                    <option key={each} value={each}>
-                      {each}
-                    </option>
-                  ))}
-                </select>
-              </label>
-            ) : (
-              <span class="hint">No similar file. It is left out.</span>
-            )}
+            <Suggestions
+              path={path}
+              suggestions={suggestions}
+              chosen={choices.get(path)}
+              onChoose={(choice) => onChoose(path, choice)}
+            />
           </li>
         ))}
       </ul>
@@ -165,6 +158,34 @@ function UnknownPaths({ unknown, choices, onChoose }: UnknownPathsProps) {
         <p class="hint">and {formatNumber(unknown.length - SHOWN)} more, which are left out</p>
       )}
     </>
+  );
+}
+
+interface SuggestionsProps extends Unknown {
+  chosen: string | undefined;
+  onChoose(choice: string): void;
+}
+
+/** Lets the user take one of the suggested files, or leave the path out. */
+function Suggestions({ path, suggestions, chosen, onChoose }: SuggestionsProps) {
+  if (suggestions.length === 0) return <span class="hint">No similar file. The path is left out.</span>;
+  const folder = path.slice(0, path.lastIndexOf('/') + 1);
+  const textOf = (each: string) => (each.startsWith(folder) ? each.slice(folder.length) : each);
+  return (
+    <div class="suggestions">
+      <span class="hint">{chosen ? 'Instead:' : 'Left out. Did you mean'}</span>
+      {suggestions.map((each) => (
+        <Button
+          key={each}
+          label={`Select ${each} instead`}
+          icon={each === chosen ? Check : Plus}
+          aria-pressed={each === chosen}
+          onClick={() => onChoose(each === chosen ? '' : each)}
+        >
+          {textOf(each)}
+        </Button>
+      ))}
+    </div>
   );
 }
 

@@ -17,14 +17,15 @@ interface SearchBarProps {
 export function SearchBar({ place, onChange, onPaste }: SearchBarProps) {
   const [isOpen, setOpen] = useState(false);
   const { folder, query, match, isEverywhere, filters } = place;
+  const label = isEverywhere ? 'Search all files' : `Search in ${nameOfPath(folder)}`;
   const filterCount = countFilters(filters);
   const setFilters = (next: Place['filters']) => onChange({ filters: next });
   return (
     <>
       <div class="tools files-tools">
         <Search
-          label={isEverywhere ? 'Search all files' : `Search in ${nameOfPath(folder)}`}
-          placeholder='ocean 2024-0? *.nc "Exact Words"'
+          label={label}
+          placeholder={`${label}: several words, *.nc, "Exact Words"`}
           match={match ? `"${match}"` : query}
           onSearch={(text, how) => onChange({ query: text, match: '' }, how)}
         />
