@@ -4,7 +4,8 @@ import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../../src/core/caller.js';
 import type { Stage } from '../../src/core/stages.js';
 import { readAllowed } from '../../src/domain/access/paths.js';
-import { getFile, type ListFilesInput, listFiles } from '../../src/domain/catalogue/tape-files.js';
+import { type FileOrderField, isKeyOf, MAX_SORTED, type OrderedKey } from '../../src/domain/catalogue/ordered-files.js';
+import { type FileOrder, getFile, type ListFilesInput, listFiles } from '../../src/domain/catalogue/tape-files.js';
 import type { Context, LocatedCopy } from '../../src/domain/context.js';
 import { readDisks } from '../../src/domain/disks/disks.js';
 import { recordMissingFiles } from '../../src/domain/disks/missing.js';
@@ -24,7 +25,8 @@ import {
 } from './builder.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromCursor } from './event-cursor.js';
-import { createBatch, isText, resolveRootPage, selectedNames } from './pages.js';
+import { OrderDirectionType } from './orders.js';
+import { createBatch, createCursors, isText, resolveCursorPage, resolveRootPage, selectedNames } from './pages.js';
 import { findVolume, VolumeType } from './tapes.js';
 
 const StageType = builder.enumType('Stage', {
@@ -206,6 +208,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     'copyPosition',
     bigIntOrNull('The position of the second copy on `copyVolume`. Null if unknown.'),
   ),
+  modifiedAt: t.expose('mtime', timeOrNull('When the content of the file was last modified. Null if unknown.')),
   copyError: t.exposeString(
     'copyError',
     nullable(
@@ -235,32 +238,68 @@ interface FilesPage {
 /**
  * @param found the number of files on the page; if the estimated total is lower, the result contains this number
  * instead
+ * @param hasBytes whether the query selects the total size
  */
-function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
+function countOf(ctx: Context, args: CountedFiles, found: number, hasBytes: boolean): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
+  const run = (): Promise<RowCount> => {
+    const { count, measure, estimate } = listFiles(ctx, args, ctx.reader);
+    if (isEstimate) {
+      return estimate(hasBytes).then((rows) =>
+        rows.isEstimated ? { ...rows, count: Math.max(rows.count, found) } : rows,
+      );
+    }
+    return hasBytes ? measure() : count().then((exact) => ({ count: exact, isEstimated: false, bytes: null }));
+  };
   return {
     isEstimate,
     counted: () => {
-      const { count, estimate } = listFiles(ctx, args, ctx.reader);
-      counted ??= isEstimate
-        ? estimate().then((rows) => (rows.isEstimated ? { ...rows, count: Math.max(rows.count, found) } : rows))
-        : count().then((exact) => ({ count: exact, isEstimated: false }));
+      counted ??= run();
       return counted;
     },
   };
 }
 
-function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInput & DefaultConnectionArguments) {
-  const key = { name: 'path', isKey: isText };
-  return resolveRootPage(args, key, async (at) =>
-    selectedNames(info).every((name) => COUNTS.has(name))
-      ? []
-      : await listFiles(ctx, args, ctx.reader).page(at, selectsCommon(info, 'edges', 'node')),
-  );
+function resolveFiles(
+  ctx: Context,
+  info: GraphQLResolveInfo,
+  args: ListFilesInput & DefaultConnectionArguments & { orderBy?: FileOrder | null | undefined },
+) {
+  const { field, direction } = args.orderBy ?? { field: 'PATH', direction: 'ASC' };
+  const isCounted = selectedNames(info).every((name) => COUNTS.has(name));
+  const files = listFiles(ctx, args, ctx.reader);
+  const isCommon = selectsCommon(info, 'edges', 'node');
+  if (field === 'PATH' && args.parent == null) {
+    const descending = direction === 'DESC';
+    return resolveRootPage(args, { name: 'path', isKey: isText }, async (at) =>
+      isCounted ? [] : await files.page({ ...at, descending }, isCommon),
+    );
+  }
+  return resolveCursorPage(args, orderedCursors[field], {
+    keyOf: ({ key, path }: TapeFile & OrderedKey) => ({ key, path }),
+    find: async (at) => (isCounted ? [] : await files.orderedPage({ field, direction }, at, isCommon)),
+  });
 }
 
-const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
+const createOrderedCursors = (field: FileOrderField) =>
+  createCursors<OrderedKey>(`files-by-${field}`, {
+    format: ({ key, path }) => `${key}\0${path}`,
+    parse: (text) => {
+      const [key = '', path = '', ...rest] = text.split('\0');
+      return rest.length === 0 && isKeyOf(field, { key, path }) ? { key, path } : undefined;
+    },
+  });
+
+const orderedCursors = {
+  PATH: createOrderedCursors('PATH'),
+  SIZE: createOrderedCursors('SIZE'),
+  STAGE: createOrderedCursors('STAGE'),
+  MODIFIED: createOrderedCursors('MODIFIED'),
+  VOLUME: createOrderedCursors('VOLUME'),
+};
+
+const COUNTS = new Set(['totalCount', 'isCountEstimated', 'totalBytes', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
@@ -342,6 +381,12 @@ export const TapeFileConnection = builder.connectionObject(
           return isEstimate && (await counted()).isEstimated;
         },
       }),
+      totalBytes: t.field({
+        ...bigIntOrNull(
+          'The total size of the files in bytes, on all pages. Null if `totalCount` is an estimate, or if the list belongs to a volume or a restore disk.',
+        ),
+        resolve: async (page) => (await (page as object as FilesPage).counted()).bytes,
+      }),
     }),
   },
   { name: 'TapeFileEdge' },
@@ -351,8 +396,30 @@ export const TapeFileConnection = builder.connectionObject(
 export const withExactCount = <Page extends { totalCount: () => Promise<number> }>(page: Page): Page & FilesPage => ({
   ...page,
   isEstimate: false,
-  counted: async () => ({ count: await page.totalCount(), isEstimated: false }),
+  counted: async () => ({ count: await page.totalCount(), isEstimated: false, bytes: null }),
 });
+
+const FileOrderFieldType = builder.enumType('TapeFileOrderField', {
+  description: 'A field by which files can be ordered. Files with the same value are ordered by path.',
+  values: describeValues<FileOrderField>({
+    PATH: 'The logical path.',
+    SIZE: 'The size.',
+    STAGE: 'The stage, in the order of the enum `Stage`.',
+    MODIFIED: 'The modification time. In ascending order, files without a known time come first.',
+    VOLUME: 'The name of the volume with the first copy. In ascending order, files without a known volume come first.',
+  }),
+});
+
+const FileOrderType = builder.inputType('TapeFileOrder', {
+  description: 'An order of files.',
+  fields: (t) => ({
+    field: t.field({ type: FileOrderFieldType, required: true, description: 'The field to order by.' }),
+    direction: t.field({ type: OrderDirectionType, required: true, description: 'The direction.' }),
+  }),
+});
+
+const SEARCH =
+  'Returns only files whose path matches all words of this text, in any order. A word is a substring of the path, and ignores case. A word in double quotes may contain spaces, and matches exactly. A word with `*`, `?` or a set such as `[0-9]` or `[!a]` is a glob: without a slash, it matches a whole component of the path, such as `*.nc` or `2024-0?`; with a leading slash, the whole path, such as `/demo/*/2024/**`; with another slash, the last components. `*` and `?` do not match a slash, `**` does.';
 
 builder.queryFields((t) => ({
   tapeFile: t.field({
@@ -366,7 +433,7 @@ builder.queryFields((t) => ({
     {
       type: TapeFileType,
       nullable: true,
-      description: 'Returns tape files in path order.',
+      description: 'Returns tape files, by default in path order.',
       complexity: pageComplexity,
       args: {
         match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
@@ -375,6 +442,17 @@ builder.queryFields((t) => ({
         volume: t.arg.string({ description: 'Returns only files whose first copy is on the volume with this name.' }),
         minSize: t.arg(bigInt('Returns only files of at least this size in bytes.')),
         maxSize: t.arg(bigInt('Returns only files of at most this size in bytes.')),
+        search: t.arg.string({ description: SEARCH }),
+        parent: t.arg.string({
+          description:
+            'Returns only files directly in this directory. `/` is the root. The order of paths is by bytes.',
+        }),
+        modifiedSince: t.arg({ type: 'DateTime', description: 'Returns only files modified at this time or later.' }),
+        modifiedUntil: t.arg({ type: 'DateTime', description: 'Returns only files modified at this time or earlier.' }),
+        orderBy: t.arg({
+          type: FileOrderType,
+          description: `The order. Default: by path, ascending. The query fails if more than ${MAX_SORTED.toLocaleString('en-US')} files match, unless the order is by path, and ascending or without \`parent\`.`,
+        }),
         onlyWithdrawn: t.arg.boolean({
           description: 'Whether to return only withdrawn files. By default, the list excludes withdrawn files.',
         }),
@@ -387,7 +465,8 @@ builder.queryFields((t) => ({
       resolve: async (_root, { onlyWithdrawn: withdrawn, ...given }, ctx, info) => {
         const args = { ...given, withdrawn };
         const page = await resolveFiles(ctx, info, args);
-        return { ...page, ...countOf(ctx, args, page.edges.length) };
+        const hasBytes = selectedNames(info).includes('totalBytes');
+        return { ...page, ...countOf(ctx, args, page.edges.length, hasBytes) };
       },
     },
     TapeFileConnection,

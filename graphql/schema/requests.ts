@@ -47,6 +47,7 @@ import {
 } from './builder.js';
 import { orNull } from './errors.js';
 import { findRestoredPath, isAtPrimaryPath, selectsCommon, TapeFileType } from './files.js';
+import { OrderDirectionType } from './orders.js';
 import {
   createBatch,
   createCursors,
@@ -175,11 +176,6 @@ const RequestOrderFieldType = builder.enumType('RequestOrderField', {
     BYTES: { value: 'bytesTotal', description: 'The total size of the files in the request.' },
     FILES: { value: 'filesTotal', description: 'The number of files in the request.' },
   } as const,
-});
-
-const OrderDirectionType = builder.enumType('OrderDirection', {
-  description: 'The direction of an order.',
-  values: describeValues({ ASC: 'Smallest value first.', DESC: 'Largest value first.' }),
 });
 
 const RequestOrderInput = builder.inputType('RequestOrder', {

@@ -3,6 +3,7 @@ import './errors.js';
 import './files.js';
 import './file-changes.js';
 import './directories.js';
+import './path-matches.js';
 import './edges.js';
 import './requests.js';
 import './request-changes.js';

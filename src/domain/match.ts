@@ -3,7 +3,8 @@
  * trigrams, or an index of the words between the delimiters in a path. The word index is faster for digits and dates,
  * because their trigrams occur in most paths.
  */
-import { type Sql, sql } from '../db/sql.js';
+import { allOf, type Sql, sql } from '../db/sql.js';
+import { escapeLike, type SearchTerm } from './file-search.js';
 
 /**
  * Returns the SQL condition that is true if the path of the file `f` contains `text`. PostgreSQL can use the trigram
@@ -17,6 +18,23 @@ export function holdsText(text: string): Sql {
   return sql`(path_words(f.path) @@ ${wordsQuery(lookup.words)}::tsquery AND f.path || '' LIKE ${like})`;
 }
 
+/** Returns the SQL condition that is true if the path of the file `f` matches all terms of a search. */
+export function matchesTerms(terms: readonly SearchTerm[]): Sql {
+  return allOf(terms.map(matchesTerm));
+}
+
+function matchesTerm(term: SearchTerm): Sql {
+  if (term.kind === 'glob') {
+    // the index finds candidates for LIKE faster than for the regular expression
+    const path = term.literals.some(hasTrigrams) ? sql`f.path` : sql`f.path || ''`;
+    return sql`(${path} ILIKE ${term.like} AND f.path || '' ~* ${term.regex})`;
+  }
+  const { text, isExact } = term;
+  if (isExact || text.toLowerCase() === text.toUpperCase()) return holdsText(text);
+  const like = `%${escapeLike(text)}%`;
+  return hasTrigrams(text) ? sql`f.path ILIKE ${like}` : sql`f.path || '' ILIKE ${like}`;
+}
+
 export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
 }
@@ -28,10 +46,6 @@ export function isScan(text: string): boolean {
 export function isByRareWord(text: string): boolean {
   const lookup = choosePatternLookup(text);
   return lookup.by === 'words' && lookup.words.some(isRare);
-}
-
-function escapeLike(text: string): string {
-  return text.replace(/[\\%_]/g, '\\$&');
 }
 
 /**

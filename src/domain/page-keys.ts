@@ -127,6 +127,37 @@ export function keyedList<Id, Row>(
 export interface RowCount {
   count: number;
   isEstimated: boolean;
+  /** Total size of the files. Null if the count is estimated, or if the caller did not ask for the size. */
+  bytes: bigint | null;
+}
+
+/**
+ * Counts files, at most `limit` of them, and adds up their sizes.
+ * @param list.rows a FROM clause with the files `f`
+ * @param list.hasBytes whether to add up the sizes. Without sizes, PostgreSQL might read only an index
+ */
+export async function countFiles(
+  ctx: Context,
+  { rows, hasBytes, limit, reader }: Pick<KeyedList, 'rows' | 'reader'> & { hasBytes: boolean; limit?: number },
+): Promise<{ count: number; bytes: bigint | null }> {
+  const [row] = await askAtLength<Sums>(ctx, selectSums({ rows, hasBytes, limit }), reader);
+  return readSums(row);
+}
+
+interface Sums {
+  count: bigint;
+  bytes: string | null;
+}
+
+const readSums = (row: Sums | undefined) => ({
+  count: Number(row?.count ?? 0n),
+  bytes: row?.bytes == null ? null : BigInt(row.bytes),
+});
+
+function selectSums({ rows, hasBytes, limit }: { rows: Sql; hasBytes: boolean; limit?: number | undefined }): Sql {
+  const bytes = hasBytes ? sql`coalesce(sum(c.size), 0)::text` : sql`NULL`;
+  const counted = sql`SELECT ${hasBytes ? sql`f.size` : empty} FROM ${rows} ${limit === undefined ? empty : pageLimit(limit)}`;
+  return sql`SELECT count(*) AS count, ${bytes} AS bytes FROM (${counted}) c`;
 }
 
 /** Largest number of files that is counted exactly. PostgreSQL counts this number of files in a few milliseconds. */
@@ -142,24 +173,29 @@ const SAMPLED = 200_000;
  */
 export async function estimateFiles(
   ctx: Context,
-  { where, reader, isSecret }: Pick<KeyedList, 'reader'> & { where: Sql; isSecret: () => Promise<boolean> },
+  {
+    where,
+    hasBytes,
+    reader,
+    isSecret,
+  }: Pick<KeyedList, 'reader'> & { where: Sql; hasBytes: boolean; isSecret: () => Promise<boolean> },
 ): Promise<RowCount> {
   const { db, share } = ctx;
   const asker = { db, share, reader };
   const rows = sql`tape_file f WHERE ${where}`;
-  const few = sql`SELECT count(*) FROM (SELECT FROM ${rows} LIMIT ${raw(String(COUNTED + 1))}) few`;
-  const [found] = (await askSoon<{ count: bigint }>(asker, few)) ?? [];
-  if (found && found.count <= COUNTED) return { count: Number(found.count), isEstimated: false };
-  if (await isSecret()) return { count: await countRows(ctx, { rows, reader }), isEstimated: false };
+  const [found] = (await askSoon<Sums>(asker, selectSums({ rows, hasBytes, limit: COUNTED + 1 }))) ?? [];
+  if (found && found.count <= COUNTED) return { ...readSums(found), isEstimated: false };
+  if (await isSecret()) return { ...(await countFiles(ctx, { rows, hasBytes, reader })), isEstimated: false };
   const explained = await db.pool.query<{ 'QUERY PLAN': [{ Plan: { 'Plan Rows': number } }] }>(
     sql`EXPLAIN (FORMAT JSON) SELECT FROM ${rows}`,
   );
   const planned = explained.rows[0]?.['QUERY PLAN'][0].Plan['Plan Rows'] ?? 0;
-  if (found && planned > COUNTED) return { count: planned, isEstimated: true };
+  if (found && planned > COUNTED) return { count: planned, isEstimated: true, bytes: null };
   // count the matches in a sample, because PostgreSQL's own estimates for substring searches are poor: in one case,
   // PostgreSQL estimated 13 files instead of 200,000
   const [sample] = (await askSoon<{ count: number }>(asker, sampleOf(where))) ?? [];
-  return { count: Math.max(sample?.count || planned, found ? COUNTED + 1 : 0), isEstimated: true };
+  const count = Math.max(Math.round(sample?.count ?? 0) || planned, found ? COUNTED + 1 : 0);
+  return { count, isEstimated: true, bytes: null };
 }
 
 const sampleOf = (where: Sql): Sql => {

@@ -18,7 +18,7 @@ import {
   Users,
 } from 'lucide-preact';
 import type { JSX } from 'preact';
-import { FilesPage } from './pages/files';
+import { FilesPage } from './pages/files/page';
 import { QuotasPage } from './pages/quotas/quotas';
 import { RequestPage } from './pages/request/request';
 import { RequestsPage } from './pages/requests/requests';

@@ -339,7 +339,7 @@ const unchecked = new Set(
   MAX_COUNTED MAX_QUOTA_USERS MAX_WATCHED countDrivesIn countFilesOf countFilesOnDisks countFilesOnVolumes countLegacyUses countRequestsWithFiles countSuspensions countTokens
   countUnresolvedPaths countVolumesIn countWaitingMail countWebhookMessages countWebhooks parseDirectory FINISHED readEnds readDrivesIn readFilesByPath
   readFilesOnDisks readFilesOnVolumes readMember readPathRule readRequestsWithFiles readSuspension readToken readVolumesIn readWebhook
-  readWebhookMessage`.match(/\w+/g),
+  readWebhookMessage isKeyOf MAX_SORTED matchPaths readDirectorySizes suggestNames`.match(/\w+/g),
 );
 
 /** Returns the names, except types, that rest/ and graphql/ import from domain operations. */

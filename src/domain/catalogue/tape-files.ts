@@ -4,6 +4,7 @@
  */
 
 import { type Stage, stageLetters } from '../../core/stages.js';
+import { askAtLength } from '../../db/lists/snapshot.js';
 import { readTextList, type TextPages } from '../../db/lists/text-lists.js';
 import { prepared } from '../../db/prepared.js';
 import { allOf, type Sql, sql } from '../../db/sql.js';
@@ -11,13 +12,16 @@ import { Prisma, type TapeFile } from '../../generated/prisma/client.js';
 import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
 import { isOffered, isWithdrawn, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
-import { checkBytes, checkPath, checkPattern, checkText } from '../input.js';
+import { parseSearch } from '../file-search.js';
+import { checkBytes, checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
-import { holdsText, isByRareWord, isScan } from '../match.js';
-import { countRows, estimateFiles, type KeyPage, readPage } from '../page-keys.js';
+import { holdsText, isByRareWord, isScan, matchesTerms } from '../match.js';
+import { countFiles, countRows, estimateFiles, type KeyPage, type RowCount, readPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { columnsOf, commonFileFields } from '../row-columns.js';
+import { filesDirectlyIn, firstFilesIn } from './directories.js';
+import { type FileOrderField, MAX_SORTED, type OrderedKey, readSortedPage, tooManyToSort } from './ordered-files.js';
 import type { TapePosition } from './volumes.js';
 
 export interface ListFilesInput {
@@ -32,6 +36,18 @@ export interface ListFilesInput {
   /** Smallest and largest size in bytes. */
   minSize?: bigint | null | undefined;
   maxSize?: bigint | null | undefined;
+  /** Words and globs in the syntax of `parseSearch`. */
+  search?: string | null | undefined;
+  /** A directory. Selects the files directly in the directory. */
+  parent?: string | null | undefined;
+  /** Earliest and latest modification time. */
+  modifiedSince?: string | null | undefined;
+  modifiedUntil?: string | null | undefined;
+}
+
+export interface FileOrder {
+  field: FileOrderField;
+  direction: 'ASC' | 'DESC';
 }
 
 const jsonFields = {
@@ -56,7 +72,8 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   allow(ctx, 'listFiles');
   const filter = filterOf(input);
   const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
-  const rows = sql`tape_file f WHERE ${where}`;
+  const from = input.parent == null ? sql`tape_file f` : filesDirectlyIn(checkParent(input.parent));
+  const rows = sql`${from} WHERE ${where}`;
   // without a filter, subtract the withdrawn files from all files, because both can be counted by reading only an index
   const isAll = !isFiltered(input) && !input.withdrawn;
   const counted = isAll
@@ -70,7 +87,28 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
     : undefined;
   return {
     count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
-    estimate: () => atListServer(ctx, (at) => estimateFiles(at, { where, reader, isSecret: () => mayMissFiles(at) })),
+    /** Counts the files, and adds up their sizes. */
+    measure: (): Promise<RowCount> =>
+      atListServer(ctx, async (at) => ({
+        ...(await countFiles(at, { rows, hasBytes: true, reader })),
+        isEstimated: false,
+      })),
+    estimate: (hasBytes = false) =>
+      atListServer(ctx, (at) =>
+        input.parent == null
+          ? estimateFiles(at, { where, hasBytes, reader, isSecret: () => mayMissFiles(at) })
+          : countUpTo(at, { rows, hasBytes, reader }),
+      ),
+    /** @throws InvalidInputError if there are too many files to sort */
+    orderedPage: (order: FileOrder, page: KeyPage<OrderedKey>, isCommon = false) =>
+      atListServer(ctx, (at) =>
+        readOrdered(
+          at,
+          { input, filter, rows, columns: isCommon ? commonFileColumns : fileColumns, reader },
+          order,
+          page,
+        ),
+      ),
     page: (page: KeyPage<string>, isCommon = false) => {
       const walk = isFiltered(input) ? undefined : (free?.rows ?? rows);
       const columns = isCommon ? commonFileColumns : fileColumns;
@@ -89,11 +127,56 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   };
 }
 
+interface OrderedList {
+  input: ListFilesInput;
+  filter: Sql;
+  rows: Sql;
+  columns: Sql;
+  reader: AbortSignal | undefined;
+}
+
+async function readOrdered(
+  ctx: Context,
+  { input, filter, rows, columns, reader }: OrderedList,
+  { field, direction }: FileOrder,
+  page: KeyPage<OrderedKey>,
+): Promise<(TapeFile & OrderedKey)[]> {
+  const isWalk =
+    input.parent != null &&
+    field === 'PATH' &&
+    direction === 'ASC' &&
+    !page.inverted &&
+    !page.before &&
+    !input.withdrawn;
+  const sorted = { rows, columns, field, reader };
+  const isSortedFirst = !isWalk || isFiltered({ ...input, parent: null });
+  const descending = direction === 'DESC';
+  const found = isSortedFirst ? await readSortedPage<TapeFile>(ctx, sorted, { ...page, descending }) : undefined;
+  if (found) return found;
+  if (!isWalk) throw tooManyToSort(field);
+  const listed = firstFilesIn(ctx, checkParent(input.parent ?? ''), { after: page.after?.path, where: filter });
+  return await askAtLength<TapeFile & OrderedKey>(
+    ctx,
+    sql`SELECT f.path AS key, ${columns} FROM ${listed} LIMIT ${page.limit}`,
+    reader,
+  );
+}
+
+/** Counts files up to the number that can be sorted. If there are more, the count is an estimate. */
+async function countUpTo(
+  ctx: Context,
+  list: { rows: Sql; hasBytes: boolean; reader: AbortSignal | undefined },
+): Promise<RowCount> {
+  const { count, bytes } = await countFiles(ctx, { ...list, limit: MAX_SORTED + 1 });
+  return count > MAX_SORTED ? { count, isEstimated: true, bytes: null } : { count, isEstimated: false, bytes };
+}
+
 /**
  * Returns the SQL condition for a file filter. The condition does not mention fields that the filter does not set, so
  * that PostgreSQL can choose an index.
  */
-function filterOf({ match, stages, withdrawn, volume, directory, minSize, maxSize }: ListFilesInput): Sql {
+function filterOf(input: ListFilesInput): Sql {
+  const { match, stages, withdrawn, volume, directory, minSize, maxSize, search, modifiedSince, modifiedUntil } = input;
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
   if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
@@ -104,11 +187,23 @@ function filterOf({ match, stages, withdrawn, volume, directory, minSize, maxSiz
   if (directory) conditions.push(isInDirectory(directory));
   if (minSize != null) conditions.push(sql`f.size >= ${checkBytes('minSize', minSize)}`);
   if (maxSize != null) conditions.push(sql`f.size <= ${checkBytes('maxSize', maxSize)}`);
+  if (search) conditions.push(matchesTerms(parseSearch(checkPattern('search', search))));
+  if (modifiedSince) conditions.push(sql`f.mtime >= ${checkTime('modifiedSince', modifiedSince)}`);
+  if (modifiedUntil) conditions.push(sql`f.mtime <= ${checkTime('modifiedUntil', modifiedUntil)}`);
   return allOf(conditions);
 }
 
-const isFiltered = ({ match, stages, volume, directory, minSize, maxSize }: ListFilesInput): boolean =>
-  Boolean(match || stages || volume || directory) || minSize != null || maxSize != null;
+const isFiltered = (input: ListFilesInput): boolean =>
+  Boolean(input.match || input.stages || input.volume || input.directory || input.search || input.parent != null) ||
+  Boolean(input.modifiedSince || input.modifiedUntil) ||
+  input.minSize != null ||
+  input.maxSize != null;
+
+/** Returns a directory's path without a trailing slash. The root's path is empty. */
+function checkParent(given: string): string {
+  const directory = given.replace(/\/+$/, '');
+  return directory === '' ? '' : checkPath('parent', directory);
+}
 
 /** `0` is the character after `/`. */
 function isInDirectory(given: string): Sql {
