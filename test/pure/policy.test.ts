@@ -6,7 +6,7 @@ import { allow, allowChange, allowManage, may, type Operation, policy, type Righ
 
 /** Operations by the required right, repeated here to detect changes of rights. */
 const operations: Record<Right, string> = {
-  read: `createDownload getFile `getFile getQuota getRequest getVolume listDisksByPage listDrives listFiles listLibraries listQuotasByPage listRequests listSuspensions
+  read: `createDownload getFile getQuota getRequest getVolume listDisksByPage listDrives listFiles listLibraries listQuotasByPage listRequests listSuspensions
     listVolumes listWaitingMail isEmailSent readFence showCaller showPlan watchEnd watchRequest watchRequestList watchRequests watchStages`,
   ask: 'createRequest estimateRequest',
   change: 'cancelRequest releaseFiles retryRequest updateRequest',
