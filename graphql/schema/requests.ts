@@ -225,7 +225,7 @@ builder.queryFields((t) => ({
   requestCounts: t.field({
     type: [RequestCountType],
     nullable: true,
-    complexity: { field: 20 },
+    complexity: { field: 100 },
     description: 'Returns the number of requests in each state, with the filters of `requests`.',
     args: {
       quota: t.arg.string({ description: "Filters by the quota's user." }),

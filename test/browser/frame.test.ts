@@ -45,7 +45,7 @@ test('an unknown address offers a way on', async () => {
   const { page } = await open(`${app.url}/#/nothing`);
   await page.getByRole('heading', { name: 'This page does not exist.' }).waitFor();
   await page.getByRole('main').getByRole('link', { name: 'requests' }).click();
-  await page.getByRole('heading', { name: 'Requests' }).waitFor();
+  await page.getByRole('heading', { name: 'Requests', exact: true }).waitFor();
 });
 
 test('the demo archive has a tour, which stays closed once the user has closed it', async () => {
