@@ -16,7 +16,7 @@ const MAX = 2n ** 63n - 1n;
 const app = useApp({ now: () => '2026-03-04T05:06:07.000089' });
 
 const NODE_TYPES =
-  'TapeFile, Volume, Drive, Library, RestoreDisk, Request, RequestFile, Quota, QuotaMember, PathRule, Suspension, VerificationFailure, Token, Webhook, WebhookMessage or AuditEntry';
+  'TapeFile, Volume, Drive, Library, RestoreDisk, Request, RequestFile, Quota, QuotaMember, PathRule, Suspension, Recall, VerificationFailure, Token, Webhook, WebhookMessage or AuditEntry';
 
 const relayId = (type: string, id: unknown) => Buffer.from(`${type}:${id}`).toString('base64');
 

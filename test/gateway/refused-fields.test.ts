@@ -45,6 +45,8 @@ const values: Record<string, string> = {
   'webhookMessages.webhookId': '1',
   'volume.name': '"V1"',
   'simulatePlan.input': '{ suspend: [{ kind: VOLUME, name: "V1" }] }',
+  'nameSuggestions.word': '"on"',
+  paths: '["/a/1", "/a/3"]',
   path: '"/a/1"',
   user: '"ann"',
   since: '"2026-01-01"',
