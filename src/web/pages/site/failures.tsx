@@ -35,9 +35,12 @@ const errorClasses = {
 
 const pathColumn = { title: 'File', cell: ({ file }: { file: { path: string } }) => <code>{file.path}</code> };
 
+const recallVolume: Column<RecallRowFragment> = {
+  title: 'Volume',
+  cell: ({ volume }) => (volume ? <VolumeLink name={volume.name} /> : 'unknown'),
+};
+
 const recallColumns: Column<RecallRowFragment>[] = [
-  pathColumn,
-  { title: 'Volume', cell: ({ volume }) => (volume ? <VolumeLink name={volume.name} /> : 'unknown') },
   {
     title: 'State',
     cell: ({ state, drive }) =>
@@ -63,7 +66,7 @@ export function RecallList({ volume, isAll = false }: { volume?: string; isAll?:
     <Rows
       label={isAll ? 'Recalls' : 'Recalls with errors'}
       {...{ look, paging }}
-      columns={recallColumns}
+      columns={[pathColumn, ...(volume === undefined ? [recallVolume] : []), ...recallColumns]}
       keyOf={({ file }) => file.path}
       none={[isAll ? 'No file waits to be read' : 'No recall has an error']}
     />
@@ -72,9 +75,12 @@ export function RecallList({ volume, isAll = false }: { volume?: string; isAll?:
 
 type Verification = NonNullable<VerificationsQuery['list']>['edges'][number]['node'];
 
+const verificationVolume: Column<Verification> = {
+  title: 'Volume',
+  cell: ({ file }) => (file.volume ? <VolumeLink name={file.volume.name} /> : 'unknown'),
+};
+
 const verificationColumns: Column<Verification>[] = [
-  pathColumn,
-  { title: 'Volume', cell: ({ file }) => (file.volume ? <VolumeLink name={file.volume.name} /> : 'unknown') },
   { title: 'Attempts', isNumber: true, cell: ({ attempts }) => attempts },
   { title: 'Class', cell: ({ errorClass }) => errorClasses[errorClass] },
   { title: 'Error', cell: ({ error }) => <Cut text={error} /> },
@@ -107,7 +113,7 @@ export function VerificationList({ volume }: { volume?: string }) {
     <Rows
       label="Tape copies that could not be verified"
       {...{ look, paging }}
-      columns={verificationColumns}
+      columns={[pathColumn, ...(volume === undefined ? [verificationVolume] : []), ...verificationColumns]}
       keyOf={({ file }) => file.path}
       none={['No verification has failed']}
     />

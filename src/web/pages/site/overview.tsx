@@ -147,7 +147,7 @@ function FailuresTile({ lastHour }: { lastHour: LastHour | undefined }) {
       value={data ? (recalls + verifications > 0 ? formatNumber(recalls + verifications) : 'None') : '…'}
     >
       <span class="facts">
-        <a href="#/failures">{count(recalls, 'recall')} with an error</a>
+        <a href="#/failures">{count(recalls, 'recall')} delayed by an error</a>
       </span>
       <span class="facts">
         <a href="#/failures?tab=verifications">{count(verifications, 'failed verification')}</a>

@@ -9,7 +9,7 @@ import {
   VolumesInServiceDocument,
   type VolumesInServiceQuery,
 } from '../../../generated/operations.js';
-import { formatBytes, share } from '../../format';
+import { count, formatBytes, share } from '../../format';
 import { useSiteQuery } from '../../live-site';
 import { Badge } from '../../parts/badge';
 import { Bar } from '../../parts/bar';
@@ -39,7 +39,7 @@ const volumeColumns: Column<Volume>[] = [
   {
     title: 'Problem',
     cell: ({ problem, failureCount }) =>
-      failureCount > 0 ? <Cut text={`${failureCount} failed mounts: ${problem ?? 'unknown'}`} /> : '',
+      failureCount > 0 ? <Cut text={`${count(failureCount, 'failed mount')}: ${problem ?? 'unknown error'}`} /> : '',
   },
   {
     title: 'Actions',

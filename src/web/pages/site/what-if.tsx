@@ -21,6 +21,7 @@ import { useRoute } from '../../route';
 import { useViewQuery } from '../../view-query';
 import { VolumeLink } from './drive-state';
 import { formatDuration } from './durations';
+import { Cut } from './service';
 import { addressOf, type Choices, inputOf, MAX_ADDED, readChoices } from './simulation';
 
 type Change = (choices: Choices) => void;
@@ -310,15 +311,15 @@ function volumeColumns(at: string): Column<Compared>[] {
     end === null ? null : Math.max(0, (Date.parse(end) - Date.parse(at)) / 1000);
   const endOf = ({ endsAt, problem }: Compared['present']) => {
     const seconds = secondsTo(endsAt);
-    return seconds === null ? (problem ?? 'not planned') : `in ${formatDuration(seconds)}`;
+    return seconds === null ? <Cut text={problem ?? 'not planned'} /> : `in ${formatDuration(seconds)}`;
   };
   return [
     { title: 'Volume', cell: ({ volumeName }) => <VolumeLink name={volumeName} /> },
     { title: 'Library', cell: ({ libraryName }) => libraryName },
     { title: 'Files', isNumber: true, cell: ({ fileCount }) => formatNumber(fileCount) },
     { title: 'Bytes', isNumber: true, cell: ({ bytes }) => formatBytes(bytes) },
-    { title: 'Read now', isNumber: true, cell: ({ present }) => endOf(present) },
-    { title: 'Read changed', isNumber: true, cell: ({ changed }) => <strong>{endOf(changed)}</strong> },
+    { title: 'All read, now', isNumber: true, cell: ({ present }) => endOf(present) },
+    { title: 'All read, changed', isNumber: true, cell: ({ changed }) => <strong>{endOf(changed)}</strong> },
     {
       title: 'Difference',
       isNumber: true,
