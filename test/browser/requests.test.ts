@@ -5,7 +5,6 @@ import { existsSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { createToken } from '../../src/domain/access/tokens.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, expireRequests } from '../../src/domain/requests/ends.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -73,84 +72,11 @@ const waitForHeading = async (page: Page, state: string) =>
 /** Waits until the text has left the page. */
 const waitUntilGone = async (page: Page, text: string) => await page.getByText(text).waitFor({ state: 'detached' });
 
-test('chosen files stay chosen during another search, and can be removed one by one or all together', async () => {
-  const window = await openView('files?match=/ice', narrow);
-  const { page, faults } = window;
-  await page.getByLabel('Select /ice/north.nc').check();
-  await page.getByLabel('Select /ice/south.nc').check();
-  await page.getByLabel('Part of a path').fill('/wind');
-  await page.getByText('1 file', { exact: true }).waitFor();
-  await page.getByText('2 files selected: show').click();
-  await page.getByRole('listitem').filter({ hasText: '/ice/south.nc' }).waitFor();
-  await expectAccessible(window);
-  await expectToFit(window);
-  await page.getByRole('button', { name: 'Remove /ice/south.nc' }).click();
-  await page.getByRole('heading', { name: 'Request 1 selected file' }).waitFor();
-  await page.getByRole('button', { name: 'Clear selection' }).click();
-  await page.getByRole('heading', { name: 'Request all files with "/wind" in their path' }).waitFor();
-  expect(await page.getByText('selected').count()).toBe(0);
-  expect(faults).toEqual([]);
-});
-
-test('a disabled main button looks different, and signing in returns to the view where it began', async () => {
-  const { page } = await openView('files?match=/ice');
-  await page.getByRole('button', { name: 'Estimate' }).click();
-  const restore = page.getByRole('button', { name: 'Restore 2 files' });
-  const colour = async () =>
-    await page.evaluate("getComputedStyle(document.querySelector('button.main')).backgroundColor");
-  await restore.waitFor();
-  const enabled = await colour();
-  await page.getByLabel('Days to keep').fill('a week');
-  await page.getByText('Enter a number of days, at most 3650').waitFor();
-  expect(await colour()).not.toBe(enabled);
-  await page.getByRole('link', { name: 'Sign in' }).click();
-  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
-  await page.getByLabel('Token').fill(secret);
-  await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.getByText('2 files', { exact: true }).waitFor();
-  expect(page.url()).toBe(`${app.url}/#/files?match=/ice`);
-});
-
 test('the view of a request says how many of its names are not found', async () => {
   const id = await ask({ files: ['/ice/north.nc', '/ice/none', '/ice/nothing'], label: 'not all' });
   const { page } = await open(id);
   await waitForHeading(page, 'Ended, some files not found');
   await page.getByText(/^1 of 3 files, .*; 2 names not found$/).waitFor();
-});
-
-test('a request has the retention and the email address of the form, and can be cancelled', async () => {
-  const window = await openView('files?match=/ice', narrow);
-  const { page, faults } = window;
-  await page.getByRole('button', { name: 'Estimate' }).click();
-  const restore = page.getByRole('button', { name: 'Restore 2 files' });
-  await page.getByLabel('Label').fill('for the atlas');
-  await page.getByLabel('Days to keep').fill('a week');
-  await page.getByText('Enter a number of days, at most 3650').waitFor();
-  expect(await restore.isDisabled()).toBe(true);
-  await page.getByLabel('Days to keep').fill('12');
-  await page.getByLabel('Email when complete').check();
-  await page.getByLabel('To', { exact: true }).fill('atlas@example.org');
-  await expectAccessible(window);
-  await expectToFit(window);
-  await restore.click();
-  await page.getByText('for the atlas').waitFor();
-  await openTab(page, 'Details');
-  for (const shown of ['All files with "/ice" in their path', '(in 12 days)', 'atlas@example.org']) {
-    await page.getByText(shown).waitFor();
-  }
-  await choose(page, 'Cancel request');
-  await confirm(page, 'Cancel request');
-  await page.getByRole('heading', { name: 'Cancelled' }).waitFor();
-  expect(faults).toEqual([]);
-});
-
-test('email goes to the address of the quota unless the form names another one', async () => {
-  const { page } = await openView('files?match=/wind');
-  await page.getByRole('button', { name: 'Estimate' }).click();
-  await page.getByLabel('Email when complete').check();
-  await page.getByRole('button', { name: 'Restore 1 file' }).click();
-  await openTab(page, 'Details');
-  await page.getByText('alice@example.org').waitFor();
 });
 
 test('the curve of a quota spans thirty days, shows their dates, and is available as a table', async () => {

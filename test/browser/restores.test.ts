@@ -66,11 +66,11 @@ test('windows follow a restore over a restart of the gateway, and a change durin
   await addTaped(app.ctx, library, files);
   onTestFinished(() => openReads(...numbers)); // opens blocked reads, so that a failed run leaves no drive busy
   const asking = await openAs(alice);
-  await asking.page.getByLabel('Part of a path').fill(`${folder}/`);
-  await asking.page.getByText(`${FILES} files`, { exact: true }).waitFor();
-  await asking.page.getByRole('button', { name: 'Estimate' }).click();
-  await asking.page.getByRole('button', { name: `Restore ${FILES} files` }).click();
-  const heading = asking.page.getByRole('heading', { name: /^Request \d+/ });
+  await asking.page.getByLabel('Search all files').fill(`${folder}/`);
+  await asking.page.getByRole('button', { name: `Select all ${FILES} matching files` }).click();
+  await asking.page.getByRole('button', { name: 'Request', exact: true }).click();
+  await asking.page.getByRole('button', { name: `Request ${FILES} files` }).click();
+  const heading = asking.page.getByRole('heading', { name: /^Request \d+/, level: 1 });
   const [, id] = /Request (\d+)/.exec((await heading.textContent()) ?? '') ?? [];
   const watching = await openAs(alice, `#/requests/${id}`);
   const resting = await openAs(alice, '#/quotas/alice');

@@ -41,9 +41,11 @@ type View = [address: string, text: string | RegExp];
 
 const userViews: View[] = [
   ['#/', '6 files'],
-  ['#/files?match=%2Farchive', 'all files with "/archive" in their path'],
+  ['#/files/archive', 'one.nc'],
+  ['#/files?q=archive', '/archive/two.nc'],
   ['#/requests', '2 requests'],
-  ['#/requests/1', 'Paths not yet in the request'],
+  ['#/requests/1', /1 name not found/],
+  ['#/requests/1?tab=details', 'Paths not yet in the request'],
   ['#/requests/99', 'Request 99 does not exist, or you are not allowed to see it.'],
   ['#/quotas', 'alice'],
   ['#/quotas/alice', 'Requests of this quota'],
@@ -74,56 +76,6 @@ test('GraphiQL opens with operations, and runs them', async () => {
   await page.getByRole('menuitem', { name: 'Files', exact: true }).click();
   await page.getByText('"totalCount": 0').waitFor();
   expect(faults).toEqual([]);
-});
-
-test('the catalogue can be browsed by directory', async () => {
-  const { page } = await open(`${app.url}/#/files`);
-  const folders = page.getByRole('navigation', { name: 'Folders in /', exact: true });
-  await folders.getByRole('button', { name: 'archive/' }).click();
-  await expect.poll(() => page.getByRole('searchbox').inputValue()).toBe('/archive/');
-  await page.getByText(/^\d+ files?$/).waitFor();
-  await page.getByRole('button', { name: 'All files' }).click();
-  await expect.poll(() => page.getByRole('searchbox').inputValue()).toBe('');
-});
-
-test('Back returns from a directory, from a search of any length, and from the files', async () => {
-  const { page } = await open(`${app.url}/#/requests`);
-  await page.getByRole('link', { name: 'Files', exact: true }).click();
-  await page.getByRole('button', { name: 'archive/' }).click();
-  const searched = () => expect.poll(() => page.getByRole('searchbox').inputValue());
-  await searched().toBe('/archive/');
-  for (const text of ['one', 'one.', 'one.n']) {
-    await page.getByRole('searchbox').fill(text);
-    await page.waitForURL(`${app.url}/#/files?match=${text}`);
-  }
-  await page.goBack();
-  await searched().toBe('/archive/');
-  await page.goBack();
-  await searched().toBe('');
-  await page.goBack();
-  await page.getByRole('heading', { name: 'Requests' }).waitFor();
-});
-
-test('a request can be made with the keyboard alone', async () => {
-  const { page } = await open(`${app.url}/#/files`);
-  await page.getByText('6 files').waitFor();
-  const focused = async () => await page.evaluate('document.activeElement.textContent || document.activeElement.type');
-  await page.keyboard.press('Tab');
-  expect(await focused()).toBe('Skip to the content');
-  await page.keyboard.press('Enter');
-  await page.keyboard.press('Tab');
-  await page.keyboard.type('/archive/one');
-  await page.getByText('1 file', { exact: true }).waitFor();
-  const press = async (name: string) => {
-    for (let n = 0; n < 20 && (await focused()) !== name; n++) await page.keyboard.press('Tab');
-    expect(await focused()).toBe(name);
-    await page.keyboard.press('Enter');
-  };
-  await press('Estimate');
-  await page.getByRole('button', { name: 'Restore 1 file' }).waitFor();
-  await press('Restore 1 file');
-  await page.getByRole('heading', { name: /^Request \d+ Complete$/ }).waitFor();
-  expect(await page.title()).toMatch(/^Request \d+ · Tapegate$/);
 });
 
 test('a screen reader reads the state, the progress and the current view', async () => {
