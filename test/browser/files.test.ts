@@ -91,14 +91,14 @@ test('300 pasted names, two of them wrong, are requested in five actions', async
   const window = await openView('files/demo/Ocean/2024/02');
   const { page } = window;
   const names = monthOf('02').map((path) => path.slice(path.lastIndexOf('/') + 1));
-  const wrong = ['sst_2042-02_100.nc', '/demo/Ocaen/2024/02/sst_2024-02_101.nc'];
+  const wrong = ['/none/of/these.nc', '/demo/Ocaen/2024/02/sst_2024-02_101.nc'];
   const actor = createActor(window);
   await page.getByText('300 files, 300 kB').waitFor();
   await actor.paste([...wrong, ...names.slice(2)].join('\n'));
   await dialog(page).getByText('298 files found, 2 paths not found').waitFor();
   await expectAccessible(window);
   await expectToFit(window);
-  await actor.click('Select /demo/Ocean/2024/02/sst_2024-02_101.nc instead');
+  await actor.click(/^Select .*sst_2024-02_101\.nc instead/);
   await actor.click('Select 299 files');
   await bar(page).getByText('299 files, 299 kB').waitFor();
   await actor.click('Request');
@@ -127,8 +127,8 @@ test('a link shows the same search, filters, order and selection to another user
   const { page } = alice;
   await press(page, 'Filters');
   await page.getByLabel('Stage').selectOption('Only on tape');
-  await page.getByLabel('At most').fill('10 kb');
-  await page.getByLabel('At most').press('Enter');
+  await page.getByLabel('At most', { exact: true }).fill('10 kb');
+  await page.getByLabel('At most', { exact: true }).press('Enter');
   await page.getByText('600 files').waitFor();
   await page.getByLabel('Select sst_2024-01_101.nc').check();
   await page.getByLabel('Select sst_2024-01_103.nc').click({ modifiers: ['Shift'] });
@@ -164,7 +164,7 @@ test('the selection stays during other searches and a reload, and shrinks file b
   await expectToFit(window);
   await press(page, 'Clear');
   await bar(page).waitFor({ state: 'detached' });
-  expect(page.url()).toBe(`${app.url}/#/files/ice?q=only`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/files/ice?q=only`);
   expect(faults).toEqual([]);
 });
 
@@ -173,15 +173,15 @@ test('folders show their files and sizes, and the check box of a folder selects 
   const { page } = window;
   await page.getByText('602 files, 7.60 MB in 1 folder').waitFor();
   await expectNames(page, ['Ocean', 'readme', 'zebra']);
-  expect(await page.getByRole('row').filter({ hasText: 'Ocean' }).innerText()).toMatch(/600 kB\s+600 files/);
-  await page.getByLabel('Select Ocean').check();
+  expect(await page.getByRole('row').filter({ hasText: 'Ocean' }).textContent()).toBe('Ocean600 kB600 files');
+  await page.getByLabel('Select Ocean').click();
   await bar(page).getByText('600 files, 600 kB').waitFor();
   expect(await page.getByLabel('Select Ocean').isChecked()).toBe(true);
   await page.getByRole('link', { name: 'Ocean' }).click();
   await page.getByLabel('Select 2024').uncheck();
   await bar(page).waitFor({ state: 'detached' });
   await page.goBack();
-  await page.getByLabel('Select all files of the list').check();
+  await page.getByLabel('Select all files of the list').click();
   await bar(page).getByText('602 files, 7.60 MB').waitFor();
 });
 

@@ -10,7 +10,7 @@ import { Empty } from '../../parts/empty';
 import { Problem, Refused } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
 import { Title } from '../../parts/title';
-import { chooseHere, linkTo, replaceRoute, useRoute } from '../../route';
+import { chooseHere, linkTo, parseRoute, replaceRoute, useRoute } from '../../route';
 import { useCaller } from '../../sign-in/caller';
 import { useViewQuery } from '../../view-query';
 import {
@@ -43,28 +43,20 @@ import { TooLarge } from './too-large';
 export function FilesPage() {
   const route = useRoute();
   const { name, isReadOnly } = useCaller();
-  const hash = location.hash.split('?')[1] ?? '';
-  const place = useMemo(() => readPlace(route), [route.parts.join('/'), withoutSelection(hash)]);
+  const address = linkTo(...writePlace(readPlace(route)));
+  const place = useMemo(() => readPlace(parseRoute(address)), [address]);
   const selection = useFileSelection(name, isReadOnly ? null : route.search.get('sel'));
   useSizes(selection);
   useSelectionInAddress(place, selection.link, isReadOnly);
   return <Browser place={place} selection={isReadOnly ? undefined : selection} />;
 }
 
-function withoutSelection(search: string): string {
-  const chosen = new URLSearchParams(search);
-  chosen.delete('sel');
-  return chosen.toString();
-}
-
 /** Writes the selection to the address, without a step in the browser's history. */
 function useSelectionInAddress(place: Place, link: string | undefined, isReadOnly: boolean): void {
   useEffect(() => {
-    const hash = linkTo(...writePlace(place, link));
-    const isHere = location.hash === '' || location.hash.startsWith('#/files') || location.hash === '#/';
-    if (!isReadOnly && isHere && hash !== location.hash && !(location.hash.length < 3 && hash === '#/files')) {
-      replaceRoute(hash);
-    }
+    const { parts, search } = parseRoute(location.hash);
+    if (isReadOnly || (search.get('sel') ?? undefined) === link || (parts[0] ?? 'files') !== 'files') return;
+    replaceRoute(linkTo(...writePlace(place, link)));
   }, [place, link, isReadOnly]);
 }
 
