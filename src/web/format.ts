@@ -6,7 +6,9 @@ export function count(number: number, one: string, many = `${one}s`): string {
   return `${formatNumber(number)} ${number === 1 ? one : many}`;
 }
 
-export const formatNumber = (number: number): string => number.toLocaleString();
+const numbers = new Intl.NumberFormat();
+
+export const formatNumber = (number: number): string => numbers.format(number);
 
 /** Returns the fraction `part / all`, at most 1; returns 1 if `all` is 0. */
 export function share(part: bigint | number, all: bigint | number): number {

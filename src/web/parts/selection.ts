@@ -31,7 +31,7 @@ export function useRowSelection(keys: readonly string[]): RowSelection {
   const toggle = (key: string, isRange: boolean) => {
     const from = isRange && last.current !== undefined ? keys.indexOf(last.current) : -1;
     const next = new Set(chosen);
-    if (from >= 0) for (const each of keysBetween(keys, from, keys.indexOf(key))) next.add(each);
+    if (from >= 0) for (const each of itemsBetween(keys, from, keys.indexOf(key))) next.add(each);
     else if (!next.delete(key)) next.add(key);
     last.current = key;
     setChosen(next);
@@ -51,7 +51,7 @@ export function useRowSelection(keys: readonly string[]): RowSelection {
   };
 }
 
-/** Returns the keys from one index to another index, in either direction, with both ends. */
-export function keysBetween(keys: readonly string[], from: number, to: number): readonly string[] {
-  return keys.slice(Math.min(from, to), Math.max(from, to) + 1);
+/** Returns the items from one index to another index, in either direction, with both ends. */
+export function itemsBetween<Item>(items: readonly Item[], from: number, to: number): readonly Item[] {
+  return items.slice(Math.min(from, to), Math.max(from, to) + 1);
 }

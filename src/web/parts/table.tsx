@@ -1,6 +1,7 @@
 /** Tables with optional sort buttons, check boxes and a current row for the keyboard. */
 import { ArrowDown, ArrowUp } from 'lucide-preact';
-import type { ComponentChildren, JSX } from 'preact';
+import type { ComponentChildren } from 'preact';
+import { memo } from 'preact/compat';
 import { useEffect, useRef } from 'preact/hooks';
 import type { Selection } from './selection';
 
@@ -35,7 +36,7 @@ export interface TableProps<Row> {
 }
 
 export function Table<Row>({ rows, ...props }: TableProps<Row> & { rows: readonly Row[] }) {
-  const { label, isStacked, keyOf, at } = props;
+  const { label, columns, isStacked, keyOf, selection, at } = props;
   if (rows.length === 0) return <p>None</p>;
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: without a tab index, keyboard users cannot scroll the table
@@ -44,7 +45,7 @@ export function Table<Row>({ rows, ...props }: TableProps<Row> & { rows: readonl
         <TableHead {...props} />
         <tbody>
           {rows.map((row, index) => (
-            <TableRow key={keyOf(row)} {...props} row={row} isCurrent={index === at} />
+            <TableRow key={keyOf(row)} {...{ columns, keyOf, selection }} row={row} isCurrent={index === at} />
           ))}
         </tbody>
       </table>
@@ -103,13 +104,12 @@ function HeadCell<Row>({ column: { title, isNumber, order, isUntitled }, sort, o
   );
 }
 
-interface TableRowProps<Row> extends TableProps<Row>, Omit<JSX.IntrinsicElements['tr'], 'label' | 'row'> {
+interface TableRowProps<Row> extends Pick<TableProps<Row>, 'columns' | 'keyOf' | 'selection'> {
   row: Row;
   isCurrent: boolean;
 }
 
-export function TableRow<Row>(props: TableRowProps<Row>) {
-  const { columns, keyOf, selection, row, isCurrent } = props;
+function RenderedRow<Row>({ columns, keyOf, selection, row, isCurrent }: TableRowProps<Row>) {
   const line = useRef<HTMLTableRowElement>(null);
   useEffect(() => {
     if (isCurrent) line.current?.focus();
@@ -134,6 +134,9 @@ export function TableRow<Row>(props: TableRowProps<Row>) {
     </tr>
   );
 }
+
+/** A row of a table. It is rendered again only if its row, the columns or the selection are other objects than before. */
+export const TableRow = memo(RenderedRow) as typeof RenderedRow;
 
 function ChoiceCell({ selection, rowKey, isSelected }: { selection: Selection; rowKey: string; isSelected: boolean }) {
   return (

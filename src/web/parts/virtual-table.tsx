@@ -19,20 +19,21 @@ export function VirtualTable<Row>({ rows, onReach, ...props }: VirtualTableProps
   const { label, columns, keyOf, isStacked, selection, at = -1 } = props;
   const table = useRef<HTMLTableElement>(null);
   const [place, setPlace] = useState({ top: 0, rowHeight: 25 });
+  const virtualizer = useWindowVirtualizer({
+    count: rows.length,
+    estimateSize: () => place.rowHeight,
+    scrollMargin: place.top,
+    overscan: OVERSCAN,
+  });
   useLayoutEffect(() => {
-    if (!table.current) return;
+    // do not measure while the user scrolls, because each measurement makes the browser compute the layout
+    if (!table.current || virtualizer.isScrolling) return;
     const top = table.current.getBoundingClientRect().top + scrollY;
     const rowHeight = table.current.querySelector('tbody tr:not(.space)')?.getBoundingClientRect().height;
     setPlace((before) => {
       const next = { top: Math.round(top), rowHeight: rowHeight ?? before.rowHeight };
       return next.top === before.top && Math.abs(next.rowHeight - before.rowHeight) < 1 ? before : next;
     });
-  });
-  const virtualizer = useWindowVirtualizer({
-    count: rows.length,
-    estimateSize: () => place.rowHeight,
-    scrollMargin: place.top,
-    overscan: OVERSCAN,
   });
   useEffect(() => virtualizer.measure(), [virtualizer, place.rowHeight]);
   useEffect(() => {
@@ -50,7 +51,9 @@ export function VirtualTable<Row>({ rows, onReach, ...props }: VirtualTableProps
         <Space height={(first?.start ?? place.top) - place.top} width={width} />
         {shown.map(({ index }) => {
           const row = rows[index];
-          return row && <TableRow key={keyOf(row)} {...props} row={row} isCurrent={index === at} />;
+          return (
+            row && <TableRow key={keyOf(row)} {...{ columns, keyOf, selection }} row={row} isCurrent={index === at} />
+          );
         })}
         <Space height={virtualizer.getTotalSize() - ((last?.end ?? place.top) - place.top)} width={width} />
       </tbody>

@@ -31,7 +31,7 @@ export interface Rows {
 
 /** Number of files on the first page, and on later pages. */
 const FIRST = 200;
-const LATER = 1000;
+const LATER = 500;
 /** Number of folders on a page. The gateway counts the files in each of them. */
 const FOLDERS = 200;
 /** Number of loaded rows below the window at which the next page is requested. */

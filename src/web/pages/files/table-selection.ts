@@ -1,10 +1,12 @@
 /** Connects the check boxes of the table with the selection. The check box of a folder selects all files below it. */
 import { useMemo, useRef } from 'preact/hooks';
-import { keysBetween, type Selection } from '../../parts/selection';
+import { itemsBetween, type Selection } from '../../parts/selection';
 import { nameOfPath, type Place } from './address';
 import type { FileRow, Rows } from './rows';
 import type { FileSet } from './select-all';
 import type { FileSelection, Selected } from './selection';
+
+type FolderRow = FileRow & { kind: 'folder' };
 
 interface TableSelectionInput {
   place: Place;
@@ -18,28 +20,25 @@ interface TableSelectionInput {
 export function useTableSelection(input: TableSelectionInput): Selection | undefined {
   const { place, rows, selection, matching, start } = input;
   const last = useRef<string | undefined>(undefined);
-  const byPath = useMemo(() => new Map(rows.rows.map((row) => [row.path, row])), [rows.rows]);
+  const folders = useMemo(() => readFolders(rows.rows), [rows.rows]);
   const below = useMemo(() => countBelow(selection?.files, place.folder), [selection?.files, place.folder]);
   if (!selection) return undefined;
   const has = (key: string): boolean => {
-    const row = byPath.get(key);
-    return row?.kind === 'folder' ? isFolderSelected(row, below) : selection.files.has(key);
+    const folder = folders.get(key);
+    return folder ? isFolderSelected(folder, below) : selection.files.has(key);
   };
   const select = (chosen: readonly FileRow[]) => {
     selection.add(chosen.flatMap((row) => (row.kind === 'file' ? [[row.path, Number(row.file.size)] as const] : [])));
-    const folders = chosen.flatMap((row) => (row.kind === 'folder' ? setOfFolder(row) : []));
-    if (folders.length > 0) start(folders);
+    const sets = chosen.flatMap((row) => (row.kind === 'folder' ? setOfFolder(row) : []));
+    if (sets.length > 0) start(sets);
   };
   const toggle = (key: string, isRange: boolean) => {
-    const row = byPath.get(key);
+    const paths = rows.rows.map(({ path }) => path);
+    const row = rows.rows[paths.indexOf(key)];
     if (!row) return;
-    const keys = isRange && last.current !== undefined && byPath.has(last.current) ? [...byPath.keys()] : undefined;
-    const from = last.current;
+    const from = isRange && last.current !== undefined ? paths.indexOf(last.current) : -1;
     last.current = key;
-    if (keys && from !== undefined) {
-      const range = keysBetween(keys, keys.indexOf(from), keys.indexOf(key));
-      return select(range.flatMap((each) => byPath.get(each) ?? []));
-    }
+    if (from >= 0) return select(itemsBetween(rows.rows, from, paths.indexOf(key)));
     if (!has(key)) return select([row]);
     selection.remove(row.kind === 'file' ? [key] : pathsBelow(selection.files, key));
   };
@@ -60,7 +59,17 @@ export function useTableSelection(input: TableSelectionInput): Selection | undef
   };
 }
 
-const setOfFolder = ({ path, entry }: FileRow & { kind: 'folder' }): FileSet => ({
+/** Returns the folders of a list by path. The folders come before the files. */
+function readFolders(rows: readonly FileRow[]): Map<string, FolderRow> {
+  const folders = new Map<string, FolderRow>();
+  for (const row of rows) {
+    if (row.kind === 'file') break;
+    folders.set(row.path, row);
+  }
+  return folders;
+}
+
+const setOfFolder = ({ path, entry }: FolderRow): FileSet => ({
   name: `the files in ${path}`,
   variables: { directory: path },
   count: entry.fileCount !== null && !entry.isEstimated ? entry.fileCount : undefined,
@@ -82,7 +91,7 @@ function countBelow(files: Selected | undefined, folder: string): Map<string, nu
 }
 
 /** Returns whether all files of a folder are selected. If their number is an estimate, some selected files suffice. */
-function isFolderSelected({ path, entry }: FileRow & { kind: 'folder' }, below: ReadonlyMap<string, number>): boolean {
+function isFolderSelected({ path, entry }: FolderRow, below: ReadonlyMap<string, number>): boolean {
   const selected = below.get(path) ?? 0;
   return selected > 0 && (entry.isEstimated || selected >= (entry.fileCount ?? 0));
 }

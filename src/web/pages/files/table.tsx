@@ -39,7 +39,7 @@ export function FilesTable({ place, rows, selection, at, onSort, onReach }: File
 
 const keyOf = ({ path }: FileRow): string => path;
 
-const formatDate = (at: string): string => new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
+const dates = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 
 function columnsOf(place: Place): Column<FileRow>[] {
   return [
@@ -56,7 +56,7 @@ function columnsOf(place: Place): Column<FileRow>[] {
       cell: (row) =>
         row.kind === 'file' && row.file.modifiedAt ? (
           <time dateTime={row.file.modifiedAt} title={row.file.modifiedAt}>
-            {formatDate(row.file.modifiedAt)}
+            {dates.format(new Date(row.file.modifiedAt))}
           </time>
         ) : null,
     },

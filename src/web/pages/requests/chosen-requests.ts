@@ -1,6 +1,6 @@
 /** The selected requests. The address stores their ids, so that the selection survives paging, filters and a reload. */
 import { useRef } from 'preact/hooks';
-import { keysBetween, type Selection } from '../../parts/selection';
+import { itemsBetween, type Selection } from '../../parts/selection';
 import { replaceRoute } from '../../route';
 
 export interface ChosenRequests extends Selection {
@@ -43,7 +43,7 @@ export function useChosenRequests(text: string, rows: readonly { requestId: numb
   const toggle = (key: string, isRange: boolean) => {
     const from = isRange && last.current !== undefined ? keys.indexOf(last.current) : -1;
     const next = new Set(ids);
-    if (from >= 0) for (const each of keysBetween(keys, from, keys.indexOf(key))) next.add(Number(each));
+    if (from >= 0) for (const each of itemsBetween(keys, from, keys.indexOf(key))) next.add(Number(each));
     else if (!next.delete(Number(key))) next.add(Number(key));
     last.current = key;
     storeIds(next);
