@@ -319,6 +319,7 @@ test('a request has the label, the date and the email address of the dialog, whi
   const inDays = new Date(Date.now() + 12 * 86_400_000);
   await page.getByLabel('Keep on disk until').fill(inDays.toISOString().slice(0, 10));
   await page.getByLabel('Email when complete').check();
+  await dialog(page).getByText('Email is only logged at this site').waitFor();
   await page.getByLabel('To', { exact: true }).fill('atlas@example.org');
   await expectAccessible(window);
   await expectToFit(window);

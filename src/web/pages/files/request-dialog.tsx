@@ -9,6 +9,7 @@ import { useAction } from '../../actions';
 import { count, formatBytes } from '../../format';
 import { Button } from '../../parts/button';
 import { Dialog } from '../../parts/dialog';
+import { EmailNote } from '../../parts/email-note';
 import { Refused } from '../../parts/problem';
 import { linkTo } from '../../route';
 import { useCaller } from '../../sign-in/caller';
@@ -185,6 +186,7 @@ function OptionFields({ options, onChange }: { options: Options; onChange(option
           <input type="checkbox" checked={options.isMailed} onChange={() => set({ isMailed: !options.isMailed })} />
           Email when complete
         </label>
+        {options.isMailed && <EmailNote />}
         {options.isMailed && (
           <label>
             To

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from 'preact';
 import { RequestDirectoriesDocument } from '../../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../../format';
+import { EmailNote } from '../../parts/email-note';
 import { Moment } from '../../parts/moment';
 import { isOver } from '../../parts/state';
 import { linkTo } from '../../route';
@@ -65,6 +66,7 @@ function Email({ name, address }: { name: string; address: string | null }) {
   return (
     <Fact name={name}>
       <bdi>{address}</bdi>
+      <EmailNote />
     </Fact>
   );
 }
