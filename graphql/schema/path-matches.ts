@@ -3,8 +3,8 @@ import { matchPaths, type PathMatch, suggestNames } from '../../src/domain/catal
 import { builder } from './builder.js';
 import { TapeFileType } from './files.js';
 
-/** Query cost of suggestions. The database compares many names. */
-const SUGGESTIONS_COMPLEXITY = 100;
+/** Query cost of suggestions. The database reads many names, and the gateway compares them. */
+const SUGGESTIONS_COMPLEXITY = 2000;
 
 const PathMatchType = builder.objectRef<PathMatch>('PathMatch').implement({
   description: 'The file with a given path, or suggestions for an unknown path.',
@@ -26,9 +26,9 @@ const PathMatchType = builder.objectRef<PathMatch>('PathMatch').implement({
 builder.queryFields((t) => ({
   pathMatches: t.field({
     type: [PathMatchType],
-    complexity: SUGGESTIONS_COMPLEXITY,
+    complexity: ({ paths }) => ({ field: SUGGESTIONS_COMPLEXITY, multiplier: paths.length }),
     description: 'Returns the file with each path, in the given order, and suggestions for unknown paths.',
-    args: { paths: t.arg.stringList({ required: true, description: 'The logical paths. At most 10,000.' }) },
+    args: { paths: t.arg.stringList({ required: true, description: 'The logical paths. At most 1,000.' }) },
     resolve: (_root, { paths }, ctx) => matchPaths(ctx, paths),
   }),
   nameSuggestions: t.stringList({

@@ -210,7 +210,7 @@ const CreateDownloadInput = builder.inputType('CreateDownloadInput', {
     requestId: t.int({ required: true, description: "The request's id." }),
     paths: t.stringList({
       description:
-        'The logical paths of the files to download. All of them must be on disk for the request. At most 10,000. Default: all files of the request that are on disk.',
+        'The logical paths of the files to download. All of them must be on disk for the request. At most 10,000. Default: all files of the request that are on disk and can be downloaded.',
     }),
   }),
 });
@@ -231,6 +231,12 @@ defineMutation('createDownload', {
       nullable: true,
       description: 'The number of files in the archive.',
       resolve: ({ value }) => value?.fileCount ?? null,
+    }),
+    skippedCount: t.int({
+      nullable: true,
+      description:
+        'The number of files that the archive omits although they are on disk, for example because they were changed on disk. Zero if the input has `paths`.',
+      resolve: ({ value }) => value?.skippedCount ?? null,
     }),
     bytes: t.field({
       ...bigIntOrNull('The total size of the files in bytes.'),

@@ -39,14 +39,19 @@ export function createArchiveHandler(
       throw new HttpError(404, 'this gateway does not serve file contents (TAPEGATE_WEBDAV is off)');
     const leave = enter(req);
     try {
-      await getArchive(ctx, copies, req.params.link, res);
+      await getArchive(ctx, copies, req, res);
     } finally {
       leave();
     }
   };
 }
 
-async function getArchive(ctx: Context, copies: Copies, secret: string, res: Response): Promise<void> {
+/**
+ * Sends the archive. With the query parameter `check`, only checks whether the link works, because a browser that saves a
+ * link does not show why the download failed.
+ */
+async function getArchive(ctx: Context, copies: Copies, req: Request<{ link: string }>, res: Response): Promise<void> {
+  const secret = req.params.link;
   const link = await readLink(ctx, secret);
   if (!link) throw unusableLink();
   const files = await findDownloadable(ctx, link.requestId, link.fileIds);
@@ -55,6 +60,7 @@ async function getArchive(ctx: Context, copies: Copies, secret: string, res: Res
   if (files.length < link.fileIds.length || files.length === 0)
     throw new HttpError(404, 'the request has ended, or some of its files are no longer in the catalogue');
   await checkReadable(ctx, copies, files, secret);
+  if ('check' in req.query) return void res.status(204).end();
   // use the link only now, because until here the client can follow a redirect, or try again
   if (!(await useLink(ctx, secret))) throw unusableLink();
   await sendArchive(ctx, copies, { files, link }, res);

@@ -38,7 +38,13 @@ const GLOB_PART = new RegExp(String.raw`\*{2,}/?|\*|\?|${SET}|[^*?[]+|\[`, 'g');
 
 const isGlob = (word: string): boolean => WILDCARD.test(word);
 
+/** Maximum number of sets in a word, because each set takes PostgreSQL milliseconds. */
+const MAX_SETS = 20;
+
 function parseGlob(text: string): SearchTerm {
+  const sets = [...text.matchAll(new RegExp(SET, 'g'))].length;
+  if (sets > MAX_SETS)
+    throw new InvalidInputError('search', `must have at most ${MAX_SETS} sets in a word, not ${sets}`);
   let [like, regex] = ['', ''];
   const literals: string[] = [];
   for (const [part, negation, set] of text.matchAll(GLOB_PART)) {
@@ -73,7 +79,6 @@ function anchor(text: string, like: string, regex: string): { like: string; rege
 
 /** Returns a set of characters as a regular expression. No set contains the slash. */
 function setOf(part: string, isNegated: boolean, set: string): string {
-  const escaped = (character: string) => character.replace(/[\\\]^[-]/, '\\$&');
   let content = '';
   const characters = [...set];
   for (let at = 0; at < characters.length; at++) {
@@ -82,14 +87,36 @@ function setOf(part: string, isNegated: boolean, set: string): string {
       if (low !== '/') content += escaped(low);
       continue;
     }
-    if (low > high) throw new InvalidInputError('search', `must not have a range in descending order: ${quote(part)}`);
-    content += low < '/' && high > '/' ? `${escaped(low)}-.0-${escaped(high)}` : `${escaped(low)}-${escaped(high)}`;
+    content += rangeOf(part, low, high);
     at += 2;
   }
   if (isNegated) return `[^/${content}]`;
   if (content === '') throw new InvalidInputError('search', `must not have a set with only a slash: ${quote(part)}`);
   return `[${content}]`;
 }
+
+/** Maximum number of characters in a range. PostgreSQL lists the characters of a range to ignore their case. */
+const MAX_RANGE = 1000;
+
+/** Returns a range of characters without the slash, as part of a set. */
+function rangeOf(part: string, low: string, high: string): string {
+  const [first, last] = [low.codePointAt(0) ?? 0, high.codePointAt(0) ?? 0];
+  if (first > last) throw new InvalidInputError('search', `must not have a range in descending order: ${quote(part)}`);
+  if (last - first >= MAX_RANGE)
+    throw new InvalidInputError(
+      'search',
+      `must not have a range of more than ${MAX_RANGE} characters: ${quote(part)} has ${last - first + 1}`,
+    );
+  const between = (from: number, to: number) =>
+    from > to ? '' : `${escaped(String.fromCodePoint(from))}-${escaped(String.fromCodePoint(to))}`;
+  if (first > SLASH || last < SLASH) return between(first, last);
+  return between(first, SLASH - 1) + between(SLASH + 1, last);
+}
+
+const SLASH = '/'.charCodeAt(0);
+
+/** Escapes a character with a meaning in a set. */
+const escaped = (character: string): string => character.replace(/[\\\]^[-]/, '\\$&');
 
 /** Escapes the characters with a meaning in a LIKE pattern. */
 export const escapeLike = (text: string): string => text.replace(/[\\%_]/g, '\\$&');

@@ -39,6 +39,7 @@ const as = (user: string) => ({ url: app.url, token: tokens[user] });
 interface Created {
   downloadPath: string;
   fileCount: number;
+  skippedCount: number;
   bytes: string;
   errors: { message: string }[];
 }
@@ -71,7 +72,7 @@ async function restore(
 let volume = 0;
 
 const CREATE = `mutation($requestId: Int!, $paths: [String!]) {
-  result: createDownload(input: { requestId: $requestId, paths: $paths }) { downloadPath fileCount bytes errors { message } } }`;
+  result: createDownload(input: { requestId: $requestId, paths: $paths }) { downloadPath fileCount skippedCount bytes errors { message } } }`;
 
 const create = async (requestId: number, paths?: string[], user = 'alice') =>
   (await askData<{ result: Created }>(as(user), CREATE, { requestId, paths })).result;
@@ -185,7 +186,8 @@ test('path rules are checked when a link is created and when it is used', async 
   await addPathRule(app.ctx, rule);
   try {
     expect(await statusOf(link)).toBe(403);
-    expect((await create(id)).errors[0]?.message).toContain('"/ruled/a" is closed to you');
+    expect((await create(id, ['/ruled/a'])).errors[0]?.message).toContain('"/ruled/a" is closed to you');
+    expect(await create(id)).toMatchObject({ fileCount: 1, skippedCount: 1 });
     expect(await statusOf(await linkOf(id, ['/free/b']))).toBe(200);
   } finally {
     await removePathRule(app.ctx, rule);
@@ -209,6 +211,27 @@ test('files that are no longer on disk for the request refuse the whole archive'
   await askData(as('alice'), `mutation { cancelRequest(input: { requestId: ${id} }) { errors { message } } }`);
   expect(await statusOf(rest)).toBe(404);
   expect((await create(id)).errors[0]?.message).toContain('has ended');
+});
+
+test('an archive of all files omits those that cannot be downloaded, and chosen files are refused', async () => {
+  const { id } = await restore([{ path: '/some/a' }, { path: '/some/b' }, { path: '/some/c' }]);
+  // as if another program had changed the copies
+  await app.ctx.db.pool.query(
+    `UPDATE tape_file SET stage = 'UNVERIFIED', changed_disk_id = disk_id, disk_id = NULL WHERE path IN ('/some/a', '/some/b')`,
+  );
+  expect(await create(id)).toMatchObject({ fileCount: 1, skippedCount: 2, errors: [] });
+  expect((await create(id, ['/some/a', '/some/b', '/some/c'])).errors[0]?.message).toMatch(
+    /^paths contains a file that cannot be downloaded: "\/some\/a" .*\(and 1 more\)$/,
+  );
+});
+
+test('a link can be checked without being used', async () => {
+  const { id } = await restore([{ path: '/checked/a' }]);
+  const link = await linkOf(id);
+  expect(await statusOf(`${link}?check`)).toBe(204);
+  expect(await statusOf(link)).toBe(200);
+  const { status, bytes } = await download(`${link}?check`);
+  expect([status, JSON.parse(bytes.toString()).detail]).toEqual([404, expect.stringContaining('already used')]);
 });
 
 test('unusable inputs return errors', async () => {

@@ -147,6 +147,16 @@ describe('a list of files', () => {
     }
   });
 
+  test('rejects a cursor with an impossible time', async () => {
+    for (const time of ['2026-02-30 00:00:00', '9999-99-99 99:99:99', '0000-01-01 00:00:00']) {
+      const cursor = Buffer.from(`GPC:files-by-MODIFIED:${time}\0/a`).toString('base64');
+      const list = `tapeFiles(orderBy: { field: MODIFIED, direction: ASC }, after: ${JSON.stringify(cursor)})`;
+      expect((await askErrors(app, `{ ${list} { edges { cursor } } }`))[0]).toContain(
+        'after must be a cursor of this list',
+      );
+    }
+  });
+
   test('rejects a cursor of another order', async () => {
     const query = (field: string, page: string) =>
       `{ tapeFiles(orderBy: { field: ${field}, direction: ASC }, ${page}) { pageInfo { endCursor } } }`;
@@ -247,12 +257,17 @@ describe('a list of paths', () => {
     });
   });
 
-  test('has at most 10,000 paths, of which 50 unknown ones get suggestions', async () => {
+  test('has at most 1,000 paths, of which 50 unknown ones get suggestions, and costs as much as its paths', async () => {
     const answer = (await match(Array(60).fill('/demo/readm'))) as { pathMatches: { suggestions: string[] }[] };
     expect(answer.pathMatches.filter(({ suggestions }) => suggestions.length > 0)).toHaveLength(50);
     const query = 'query ($paths: [String!]!) { pathMatches(paths: $paths) { path } }';
-    expect((await ask(app, query, { paths: Array(10_001).fill('/x') })).errors?.[0]?.message).toBe(
-      'paths must contain at most 10000 paths, not 10001',
+    expect((await ask(app, query, { paths: Array(1001).fill('/x') })).errors?.[0]?.message).toBe(
+      'paths must contain at most 1000 paths, not 1001',
+    );
+    const deep =
+      'query ($paths: [String!]!) { pathMatches(paths: $paths) { file { volume { files(first: 1000) { edges { node { path } } } } } } }';
+    expect((await ask(app, deep, { paths: Array(1000).fill('/x') })).errors?.[0]?.message).toContain(
+      'but the maximum is 100000',
     );
   });
 

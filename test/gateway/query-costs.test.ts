@@ -92,7 +92,9 @@ function costOfField(node: FieldNode, type: GraphQLNamedType, given: Given): Fig
   const ids = node.name.value === 'nodes' ? (args.ids as unknown[]) : undefined;
   const size = Math.min(Number(ids?.length ?? args.first ?? args.last ?? 50), 1000);
   const isPaged = ids !== undefined || field.args.some(({ name }) => name === 'first');
-  const factor = isPaged ? size / 10 : isListType(getNullableType(field.type)) ? 10 : Number(times);
+  const paths = node.name.value === 'pathMatches' ? (args.paths as unknown[]).length : undefined;
+  const factor =
+    paths !== undefined ? paths : isPaged ? size / 10 : isListType(getNullableType(field.type)) ? 10 : Number(times);
   const below = node.selectionSet ? costOfSet(node.selectionSet, getNamedType(field.type), given) : NONE;
   return {
     complexity: Number(own) + countValues(args) / 10 + factor * below.complexity,

@@ -24,6 +24,8 @@ test.each([
   ['t[!a-c]', '%/t_%', '/t[^/a-c](/|$)'],
   ['t[]x-]', '%/t_%', '/t[\\]x\\-](/|$)'],
   ['t[+-9]', '%/t_%', '/t[+-.0-9](/|$)'],
+  ['t[--/]', '%/t_', '/t[\\--\\.]$'],
+  ['t[/-9]', '%/t_', '/t[0-9]$'],
   ['/a/**/x.nc', '/a/%x.nc', '^/a/(.*/)?x\\.nc$'],
 ])('the glob %s becomes patterns for PostgreSQL', (glob, like, regex) => {
   const [term] = parseSearch(glob);
@@ -33,6 +35,11 @@ test.each([
 test('a search with too many words or a range in descending order is rejected', () => {
   expect(() => parseSearch('a '.repeat(21))).toThrow('search must have at most 20 words, not 21');
   expect(() => parseSearch('[z-a]')).toThrow('search must not have a range in descending order: "[z-a]"');
+  expect(() => parseSearch('[😀-\uFFFD]')).toThrow('descending order');
+  expect(() => parseSearch('[a-\uFFFD]')).toThrow(
+    'search must not have a range of more than 1000 characters: "[a-\uFFFD]" has 65437',
+  );
+  expect(() => parseSearch('[ab]'.repeat(21))).toThrow('search must have at most 20 sets in a word, not 21');
   expect(() => parseSearch('[/]')).toThrow('search must not have a set with only a slash: "[/]"');
 });
 

@@ -1,5 +1,6 @@
 /** Reads pages of files in an order that no index has. Sorts all matching files, up to a maximum. */
 import { InvalidInputError } from '../../core/errors.js';
+import { parseTime } from '../../core/time.js';
 import { askAtLength } from '../../db/lists/snapshot.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
@@ -11,7 +12,11 @@ export const MAX_SORTED = 200_000;
 /** The key expression of each order, and the key's type. Files without a time or a volume come first. */
 const orders = {
   PATH: { key: sql`f.path COLLATE "C"`, type: raw('text'), isKey: isPlain },
-  SIZE: { key: sql`f.size`, type: raw('bigint'), isKey: (text: string) => /^\d{1,18}$/.test(text) },
+  SIZE: {
+    key: sql`f.size`,
+    type: raw('bigint'),
+    isKey: (text: string) => /^\d{1,19}$/.test(text) && BigInt(text) < 2n ** 63n,
+  },
   STAGE: {
     key: sql`f.stage`,
     type: raw('"Stage"'),
@@ -20,7 +25,7 @@ const orders = {
   MODIFIED: {
     key: sql`coalesce(f.mtime, '-infinity')`,
     type: raw('timestamp'),
-    isKey: (text: string) => /^(-infinity|\d{4,6}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?)$/.test(text),
+    isKey: (text: string) => text === '-infinity' || parseTime(text.replace(' ', 'T')) !== undefined,
   },
   VOLUME: {
     key: sql`coalesce((SELECT v.name FROM volume v WHERE v.id = f.volume_id), '') COLLATE "C"`,

@@ -21,7 +21,7 @@ export interface PathMatch {
   suggestions: string[];
 }
 
-const MAX_PATHS = 10_000;
+const MAX_PATHS = 1000;
 /** Maximum number of unknown paths that get suggestions, and of suggestions for each path. */
 const MAX_SUGGESTED = 50;
 const SUGGESTIONS = 3;

@@ -40,14 +40,16 @@ interface CreatedDownload {
   /** The link's secret, which cannot be read later. */
   secret: string;
   fileCount: number;
+  /** Number of files on disk that cannot be downloaded, and that the archive therefore omits. */
+  skippedCount: number;
   bytes: bigint;
   expiresAt: string;
 }
 
 /**
  * Creates a link to an archive of files in a request.
- * @throws NotFoundError; InvalidInputError if the request has ended, if a file cannot be downloaded, or if there are too
- * many files; ForbiddenError if the site does not serve file contents
+ * @throws NotFoundError; InvalidInputError if the request has ended, if a given file or every file cannot be downloaded,
+ * or if there are too many files; ForbiddenError if the site does not serve file contents
  */
 export async function createDownload(ctx: Context, input: CreateDownloadInput): Promise<CreatedDownload> {
   allow(ctx, 'createDownload');
@@ -56,10 +58,12 @@ export async function createDownload(ctx: Context, input: CreateDownloadInput): 
     throw new ForbiddenError(ctx.caller.name, 'download files: this site does not serve file contents');
   if (isEnded(request.state))
     throw new InvalidInputError('requestId', `must identify a live request: request ${request.id} has ended`);
-  const fileIds = input.paths ? await findChosen(ctx, request, input.paths) : await findAllOnDisk(ctx, request);
-  const files = await findDownloadable(ctx, request.id, fileIds);
-  const unserved = files.find(({ problem }) => problem !== null);
-  if (unserved?.problem) throw new InvalidInputError('paths', describeUnserved(unserved.problem, unserved.logicalPath));
+  const chosen = input.paths ? await findChosen(ctx, request, input.paths) : await findAllOnDisk(ctx, request);
+  const found = await findDownloadable(ctx, request.id, chosen);
+  const files = found.filter(({ problem }) => problem === null);
+  const unserved = found.filter(({ problem }) => problem !== null);
+  if (unserved.length > 0 && (input.paths || files.length === 0)) throw cannotDownload(unserved);
+  const fileIds = files.map(({ fileId }) => fileId);
   const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
   const expiresAt = addSeconds(ctx.now(), LINK_SECONDS);
   await deleteOldLinks(ctx);
@@ -69,7 +73,7 @@ export async function createDownload(ctx: Context, input: CreateDownloadInput): 
           ${fileIds}::bigint[], ${expiresAt}::timestamp)`,
   );
   const bytes = files.reduce((sum, { size }) => sum + size, 0n);
-  return { secret, fileCount: files.length, bytes, expiresAt };
+  return { secret, fileCount: files.length, skippedCount: unserved.length, bytes, expiresAt };
 }
 
 const hashOf = (secret: string): Buffer => createHash('sha256').update(secret).digest();
@@ -144,7 +148,7 @@ const isSeen = (ctx: Context, requestId: number): Sql =>
   sql`EXISTS (SELECT FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${requestId}
     AND r.state NOT IN ('EXPIRED', 'CANCELLED') AND ${isVisibleQuota(ctx)})`;
 
-const unserved: Record<Unserved, string> = {
+const reasons: Record<Unserved, string> = {
   UNKNOWN: 'does not exist',
   DIRECTORY: 'is a directory',
   NOT_YOURS: 'is closed to you: you are not allowed to read it',
@@ -153,9 +157,15 @@ const unserved: Record<Unserved, string> = {
   DISK_FAILS: 'is on a disk that is temporarily unavailable',
 };
 
-/** Returns the text that explains why a file cannot be in an archive. */
-const describeUnserved = (problem: Unserved, path: string): string =>
-  `contains a file that cannot be downloaded: ${quote(path)} ${unserved[problem]}`;
+function cannotDownload([first, ...others]: readonly DownloadableFile[]): InvalidInputError {
+  const { logicalPath, problem } = first as DownloadableFile;
+  const more = others.length > 0 ? ` (and ${others.length} more)` : '';
+  const why = reasons[problem ?? 'UNKNOWN'];
+  return new InvalidInputError(
+    'paths',
+    `contains a file that cannot be downloaded: ${quote(logicalPath)} ${why}${more}`,
+  );
+}
 
 /**
  * What a gateway must know about a link's creator to determine the creator's current rights. The rights of a token are

@@ -57,7 +57,8 @@ async function saveFetched(url: string, name: string): Promise<string | undefine
   return undefined;
 }
 
-async function reasonOf(answer: Response): Promise<string> {
+/** Returns the message of an error response. */
+export async function reasonOf(answer: Response): Promise<string> {
   const body = (await answer.json().catch(() => ({}))) as { detail?: string };
   return body.detail ?? `The gateway returned status ${answer.status}.`;
 }

@@ -19,7 +19,7 @@ interface PasteDialogProps {
 }
 
 /** Maximum number of paths in a query. */
-const CHUNK = 10_000;
+const CHUNK = 1000;
 /** Pause, in milliseconds, between the user's last keystroke and the look-up of the paths. */
 const TYPING_MS = 250;
 /** Number of unknown paths to show. */

@@ -3,6 +3,8 @@
  * the selection is small, the address contains it too, so that a link shows it to another user.
  */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { linkTo, parseRoute, replaceRoute } from '../../route';
+import { isSignedIn, readSignOutReason, watchSession } from '../../sign-in/session';
 import { readLink, writeLink } from './selection-link';
 
 /** Maximum number of selected files. A request for more files names a pattern. */
@@ -26,6 +28,17 @@ let current: Stored | undefined;
 
 /** Selections that this tab has written to the address. Another one comes from a link. */
 const written = new Set<string>();
+
+// forget the selection when the user signs out, but not when a token has expired, because the same user may sign in again
+watchSession(() => {
+  if (isSignedIn() || readSignOutReason() !== undefined) return;
+  current = undefined;
+  sessionStorage.removeItem(KEY);
+  const { parts, search } = parseRoute(location.hash);
+  if (!search.has('sel')) return;
+  search.delete('sel');
+  replaceRoute(linkTo(parts, Object.fromEntries(search)));
+});
 
 function readStored(user: string): Selected {
   if (current?.user === user) return current.files;

@@ -5,7 +5,7 @@ import { PathMatchesDocument } from '../../../generated/operations.js';
 import type { FileSelection } from './selection';
 
 /** Maximum number of paths in a query. */
-const CHUNK = 10_000;
+const CHUNK = 1000;
 
 export function useSizes({ files, add }: FileSelection): void {
   const client = useClient();
