@@ -53,10 +53,10 @@ PROGRAM = "tapegate.py" if __name__ == "__main__" else "tapegate-py"
 
 #: BigInt fields of the schema. JSON contains them as strings, because many JSON parsers round large numbers.
 INTEGERS = {
-    "available", "bytes", "bytesAlsoRequested", "bytesAtPrimaryPath", "bytesOnDisk", "bytesRestored", "bytesRunning",
-    "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition", "depthBytes", "eventId", "free", "stagedBytes", "maxBytes",
-    "position", "quotaSize", "quotaUsed", "quotaUsedAfter", "requestFiles", "requested", "reserved", "sent",
-    "size", "used",
+    "available", "bytes", "bytesAlsoRequested", "bytesAtPrimaryPath", "bytesBlocked", "bytesOnDisk",
+    "bytesRestored", "bytesRunning", "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition",
+    "depthBytes", "eventId", "free", "maxBytes", "position", "quotaSize", "quotaUsed", "quotaUsedAfter",
+    "requestFiles", "requested", "reserved", "sent", "size", "stagedBytes", "totalBytes", "used",
 }
 
 #: Timeouts in seconds: for a response, and between two events of a stream, which sends at least one every 12 seconds.
