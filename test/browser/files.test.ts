@@ -300,7 +300,7 @@ test('a request that exceeds the quota cannot be sent, and the disabled button l
   await request.and(page.locator(':not([aria-disabled])')).waitFor();
   expect(await colour()).not.toBe(disabled);
   await page.getByLabel('Keep on disk until').fill('2020-01-01');
-  await dialog(page).getByText('Enter a date in the future', { exact: true }).waitFor();
+  await dialog(page).getByRole('paragraph').getByText('Enter a date in the future', { exact: true }).waitFor();
   expect(await request.getAttribute('aria-disabled')).toBe('true');
 });
 
@@ -320,7 +320,7 @@ test('a request has the label, the date and the email address of the dialog, whi
   await page.getByLabel('Keep on disk until').fill(inDays.toISOString().slice(0, 10));
   await page.getByLabel('Email when complete').check();
   await dialog(page).getByText('Email is only logged at this site').waitFor();
-  await page.getByLabel('To', { exact: true }).fill('atlas@example.org');
+  await page.getByLabel('Send to').fill('atlas@example.org');
   await expectAccessible(window);
   await expectToFit(window);
   await press(page, 'Request 1 file');

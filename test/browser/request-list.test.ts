@@ -128,7 +128,7 @@ test('selected requests are cancelled together after a confirmation', async () =
     .getByText(`Requests: ${ids.join(', ')}`)
     .waitFor();
   await expectAccessible(window);
-  await press(page, 'Back');
+  await press(page, 'Keep requests');
   expect(await Promise.all(ids.map(stateOf))).toEqual(['COMPLETED', 'COMPLETED', 'COMPLETED']);
   await press(page, 'Cancel requests');
   await press(page, 'Cancel 3 requests');
@@ -156,7 +156,7 @@ test('an extension of several requests lists those that could not be extended, a
   await page.getByText(`1 of 2 requests extended. Failed: request ${none}: `).first().waitFor();
   await page.getByText('1 request selected').waitFor();
   const { retention } = await app.ctx.db.prisma.request.findUniqueOrThrow({ where: { id } });
-  expect(retention).toBe('2099-01-01T00:00:00');
+  expect(retention).toBe('2099-01-01T23:59:59');
   await press(page, 'Clear selection');
   expect(page.url()).toBe(`${app.url}/#/requests?match=longer`);
   expect(faults).toEqual([]);

@@ -20,7 +20,7 @@ export function TooLarge({ set, onPattern, onClose }: TooLargeProps) {
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Back</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button
             kind="main"
             disabledReason={pattern === '' ? 'Enter a part of the paths.' : undefined}

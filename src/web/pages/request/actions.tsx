@@ -147,6 +147,7 @@ function Cancel({ request: { requestId }, again, onClose }: RequestDialogProps) 
     <Confirmation
       title={`Cancel request ${requestId}?`}
       action="Cancel request"
+      back="Keep request"
       isDangerous
       disabledReason={action.isRunning ? 'Cancelling …' : undefined}
       onConfirm={cancel}
