@@ -3,7 +3,7 @@ import { FolderOpen } from 'lucide-preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { MeasuredFilesDocument } from '../../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../../format';
-import { useRowCursor, useShortcuts } from '../../keyboard';
+import { type Shortcut, useRowCursor, useShortcuts } from '../../keyboard';
 import { Breadcrumb } from '../../parts/breadcrumb';
 import { Button } from '../../parts/button';
 import { Empty } from '../../parts/empty';
@@ -74,6 +74,8 @@ function Browser({ place, selection }: { place: Place; selection: FileSelection 
   const at = useKeys(place, rows.rows, table?.toggle);
   usePastedList(selection ? setPasted : undefined);
   const ask = (isEstimate: boolean) => setAsked({ wanted: { files }, isEstimate });
+  const request: Shortcut = { key: 'r', text: 'Request the selected files', run: () => files.length > 0 && ask(false) };
+  useShortcuts(selection ? [request] : []);
   return (
     <div class="files-view">
       <div class="files-head">
@@ -188,8 +190,8 @@ function Path({ place }: { place: Place }) {
     href: linkToFolder(`/${names.slice(0, index + 1).join('/')}`, place),
   }));
   const root = { text: 'All files', href: linkToFolder('', place) };
-  if (names.length === 0) return <Breadcrumb label="Folders above" parents={[]} current="All files" />;
-  return <Breadcrumb label="Folders above" parents={[root, ...parents]} current={names.at(-1)} />;
+  if (names.length === 0) return <Breadcrumb label="Parent folders" parents={[]} current="All files" />;
+  return <Breadcrumb label="Parent folders" parents={[root, ...parents]} current={names.at(-1)} />;
 }
 
 interface SummaryProps {
@@ -281,8 +283,8 @@ function useKeys(
   useShortcuts([
     { key: 'ArrowDown', text: 'Next row', run: () => cursor.moveTo(Math.min(rows.length - 1, cursor.at + 1)) },
     { key: 'ArrowUp', text: 'Previous row', run: () => cursor.moveTo(Math.max(0, cursor.at - 1)) },
-    { key: 'u', text: 'Folder above', run: up },
-    { key: 'Backspace', text: 'Folder above', run: up },
+    { key: 'u', text: 'Go to the parent folder', run: up },
+    { key: 'Backspace', text: 'Go to the parent folder', run: up },
   ]);
   const { moveTo } = cursor;
   useEffect(() => moveTo(-1), [place, moveTo]);

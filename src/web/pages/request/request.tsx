@@ -1,6 +1,7 @@
 /** The view of one request: its progress, a timeline, actions, and tabs with files, activity, waits and details. */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { RequestPageDocument } from '../../../generated/operations.js';
+import { useShortcuts } from '../../keyboard';
 import { useProgress } from '../../live-progress';
 import { useRequestChanges } from '../../live-site';
 import { Breadcrumb } from '../../parts/breadcrumb';
@@ -36,6 +37,15 @@ export function RequestPage({ id }: { id: string }) {
 function KnownRequest({ requestId }: { requestId: number }) {
   const { data, error, requestedAt, again } = useViewQuery(RequestPageDocument, { id: requestId });
   const [version, setVersion] = useState(0);
+  useShortcuts([
+    {
+      key: 'u',
+      text: 'Go to the list of requests',
+      run: () => {
+        location.hash = linkTo(['requests']);
+      },
+    },
+  ]);
   const reload = useCallback(() => {
     again();
     setVersion((before) => before + 1);
