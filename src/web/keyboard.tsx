@@ -114,7 +114,11 @@ export function useRowCursor(rowCount: number, { onOpen, onSelect }: RowKeys): R
   const [at, setAt] = useState(-1);
   const move = (step: number) => setAt((before) => Math.max(0, Math.min(rowCount - 1, before + step)));
   useEffect(() => {
-    const moveFirst = () => setAt(0);
+    // leaves the row first, so that the row gets the focus again
+    const moveFirst = () => {
+      setAt(-1);
+      setTimeout(() => setAt(0));
+    };
     firstRows.add(moveFirst);
     return () => {
       firstRows.delete(moveFirst);

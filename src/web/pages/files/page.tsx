@@ -17,7 +17,6 @@ import {
   folderOf,
   isSearch,
   linkToFolder,
-  nameOfPath,
   noFilters,
   type Place,
   patternOf,
@@ -109,6 +108,7 @@ function Browser({ place, selection }: { place: Place; selection: FileSelection 
       {selection && (
         <SelectionBar
           selection={selection}
+          folder={place.folder}
           loading={select.loading}
           onStop={select.stop}
           onEstimate={() => ask(true)}
@@ -250,12 +250,12 @@ function Content({ place, rows, onChange, children }: ContentProps) {
   return (
     <Empty
       icon={FolderOpen}
-      title={place.folder === '' ? 'The catalogue is empty' : `${nameOfPath(place.folder)} is empty`}
+      title={place.folder === '' ? 'The catalogue is empty' : `There is no folder ${place.folder}`}
     >
       <p>
         {place.folder === ''
           ? 'An operator can import files into the catalogue.'
-          : 'The catalogue has no files in this folder that you may list.'}
+          : 'The catalogue has no files at this path that you may list.'}
       </p>
     </Empty>
   );

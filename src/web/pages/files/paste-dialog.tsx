@@ -39,7 +39,13 @@ interface Checked {
 
 /** Returns the paths in a text, one a line. A name without a slash at its beginning is in the current folder. */
 export function readPaths(text: string, folder: string): string[] {
-  const lines = text.split(/\r?\n/).map((line) => line.trim().replace(/^(["'])(.*)\1,?$/, '$2'));
+  const lines = text.split(/\r?\n/).map((line) =>
+    line
+      .trim()
+      .replace(/[\s,;]+$/, '')
+      .replace(/^(["'])(.*)\1$/, '$2')
+      .replace(/(?<=.)\/+$/, ''),
+  );
   return [...new Set(lines.filter(Boolean).map((line) => (line.startsWith('/') ? line : `${folder}/${line}`)))];
 }
 

@@ -6,6 +6,7 @@ import { useProgress } from '../../live-progress';
 import { useRequestChanges } from '../../live-site';
 import { Breadcrumb } from '../../parts/breadcrumb';
 import { Problem } from '../../parts/problem';
+import { nameRequest } from '../../parts/request-name';
 import { Skeleton } from '../../parts/skeleton';
 import { isOver, RequestStateName } from '../../parts/state';
 import { type Tab, Tabs } from '../../parts/tabs';
@@ -71,7 +72,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
             <RequestStateName request={request} />
           </Title>
           <p class="request-label">
-            <bdi>{request.label || request.pattern || 'A list of files'}</bdi>
+            <bdi>{nameRequest(request)}</bdi>
           </p>
         </div>
         <RequestActions request={request} again={reload} />
@@ -98,12 +99,16 @@ function RequestTabs(props: RequestTabsProps) {
   const tabs: Tab[] = [
     { value: 'files', title: 'Files', count: request.filesTotal, content: () => <RequestFiles {...props} /> },
     { value: 'activity', title: 'Activity', content: () => <Activity request={request} version={version} /> },
-    {
-      value: 'waits',
-      title: 'Why it waits',
-      count: waiting > 0 && !isOver(request.state) ? waiting : undefined,
-      content: () => <WhyItWaits request={request} version={version} />,
-    },
+    ...(waiting > 0 && !isOver(request.state)
+      ? [
+          {
+            value: 'waits',
+            title: 'Waiting',
+            count: waiting,
+            content: () => <WhyItWaits request={request} version={version} />,
+          },
+        ]
+      : []),
     { value: 'details', title: 'Details', content: () => <Details request={request} version={version} /> },
   ];
   const chosen = tabs.find(({ value }) => value === search.get('tab'))?.value ?? 'files';

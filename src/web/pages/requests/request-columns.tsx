@@ -6,15 +6,13 @@ import { count, formatBytes, formatTime, share } from '../../format';
 import type { Progress } from '../../live-progress';
 import { Bar } from '../../parts/bar';
 import { Moment } from '../../parts/moment';
+import { nameRequest } from '../../parts/request-name';
 import { isOver, RequestStateName } from '../../parts/state';
 import type { Column } from '../../parts/table';
 import { linkTo } from '../../route';
 
 /** A request with its live progress, if it is active. */
 export type ShownLine = RequestLineFragment & Partial<Pick<Progress, 'bytesPerSecond' | 'elapsedSeconds' | 'end'>>;
-
-export const nameRequest = ({ label, pattern }: Pick<RequestLineFragment, 'label' | 'pattern'>): string =>
-  label || pattern || 'a list of files';
 
 /** @param hasQuota whether the list has requests of several quotas */
 export function createColumns({ hasQuota }: { hasQuota: boolean }): Column<ShownLine>[] {
