@@ -219,19 +219,22 @@ function Summary({ place, rows, found, actions }: SummaryProps) {
       {actions && number !== undefined && number > 0 && (
         <>
           <Button kind="plain" onClick={actions.onSelectAll}>
-            Select all {isEstimated ? '' : `${formatNumber(number)} `}
-            {isSearch(place) ? 'matching ' : ''}
-            {number === 1 && !isEstimated ? 'file' : 'files'}
+            {describeSelectAll(isEstimated ? undefined : number, isSearch(place))}
           </Button>
           {pattern !== '' && (
             <Button kind="plain" onClick={() => actions.onPattern(pattern)}>
-              Request all, and later ones
+              {isSearch(place) ? 'Request all matches' : 'Request this folder'}, including future files
             </Button>
           )}
         </>
       )}
     </div>
   );
+}
+
+function describeSelectAll(number: number | undefined, isSearching: boolean): string {
+  if (number === 1) return isSearching ? 'Select the matching file' : 'Select the file';
+  return `Select all ${number === undefined ? '' : `${formatNumber(number)} `}${isSearching ? 'matching ' : ''}files`;
 }
 
 interface ContentProps {

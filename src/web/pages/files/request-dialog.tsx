@@ -63,7 +63,7 @@ export function RequestDialog({ wanted, isEstimate: isFirstEstimate, onRequested
     >
       {'pattern' in wanted && (
         <p>
-          All files whose path contains <code>{wanted.pattern}</code>, also files that are added to the catalogue later.
+          All files whose path contains <code>{wanted.pattern}</code>, including files added to the catalogue later.
         </p>
       )}
       <div class="request-fields">
@@ -90,7 +90,7 @@ function reasonOf(
   if (estimate && !estimate.fitsQuota) {
     return `Exceeds the quota by ${formatBytes(estimate.quotaUsedAfter - estimate.quotaSize)}.`;
   }
-  if (estimate && estimate.fileCount + estimate.filesUnknown === 0) return 'No file matches.';
+  if (estimate && estimate.fileCount + estimate.filesUnknown === 0) return 'No matching files.';
   return undefined;
 }
 
