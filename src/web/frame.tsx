@@ -76,7 +76,7 @@ function NoSuchPage() {
   return (
     <>
       <Title text="This page does not exist." />
-      <Empty icon={Compass} title="Nothing is stored at this address">
+      <Empty icon={Compass} title="There is nothing at this address">
         <p>
           Go to your <a href="#/files">files</a>, your <a href="#/requests">requests</a> or your{' '}
           <a href="#/quotas">quotas</a>.
@@ -193,7 +193,7 @@ function Main({ path, children }: { path: string; children: JSX.Element }) {
 }
 
 const themes: Record<Theme, [text: string, icon: typeof Sun]> = {
-  system: ['Colours of the system', Monitor],
+  system: ['System', Monitor],
   light: ['Light', Sun],
   dark: ['Dark', Moon],
 };
@@ -212,9 +212,9 @@ function FrameTools() {
   return (
     <div class="frame-tools">
       <span class="keyboard">
-        <Button kind="bare" icon={CircleHelp} label="Keyboard" onClick={() => setHelpOpen(true)} />
+        <Button kind="bare" icon={CircleHelp} label="Keyboard shortcuts" onClick={() => setHelpOpen(true)} />
       </span>
-      <Menu label="Colours" icon={themes[theme][1]} items={items} />
+      <Menu label="Theme" icon={themes[theme][1]} items={items} />
       <CurrentUser />
       <KeyboardHelp isOpen={isHelpOpen} onOpen={() => setHelpOpen(true)} onClose={() => setHelpOpen(false)} />
     </div>
@@ -224,7 +224,7 @@ function FrameTools() {
 function CurrentUser() {
   const { name, isOperator, authentication } = useCaller();
   const isUnknown = authentication === 'OPEN' || authentication === 'LEGACY';
-  const shown = name || authentication.toLowerCase();
+  const shown = isUnknown ? 'Not signed in' : name || authentication.toLowerCase();
   return (
     <>
       <span class="user-name" title={isOperator ? `${shown} (operator)` : shown}>

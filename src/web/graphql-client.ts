@@ -30,8 +30,10 @@ export const sentHeaders = async (): Promise<Record<string, string>> => {
   return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };
 };
 
+/** @param why the gateway's reason, which is not a whole sentence */
 function signOut(why: string): void {
-  if (isSignedIn()) dropToken(why);
+  const sentence = `${why.charAt(0).toUpperCase()}${why.slice(1)}${why.endsWith('.') ? '' : '.'}`;
+  if (isSignedIn()) dropToken(sentence);
 }
 
 /** @param onConnection called when the stream breaks, and when it works again */

@@ -46,18 +46,37 @@ export function useShortcuts(shortcuts: readonly Shortcut[]): void {
   }, []);
 }
 
+/** Order of the keys in the help: search, rows, selection, parent, help. */
+const ORDER = ['/', 'j', 'ArrowDown', 'k', 'ArrowUp', 'Enter', 'x', 'X', 'r', 'u', 'Backspace', '?'];
+
+const keyNames: Record<string, string> = { ArrowDown: '↓', ArrowUp: '↑' };
+
+/** Returns the active shortcuts in the order of the help. Keys that do the same are in one line. */
+function readHelp(): [text: string, keys: string[]][] {
+  const shown = new Map([...active].flatMap(({ current }) => current.map(({ key, text }) => [key, text])));
+  const placeOf = (key: string) => (ORDER.includes(key) ? ORDER.indexOf(key) : ORDER.length);
+  const lines = new Map<string, string[]>();
+  for (const [key, text] of [...shown].sort(([a], [b]) => placeOf(a) - placeOf(b)))
+    lines.set(text, [...(lines.get(text) ?? []), keyNames[key] ?? key]);
+  return [...lines];
+}
+
 /** Shows the help of the keyboard when the user presses `?`, and while `isOpen`. */
 export function KeyboardHelp({ isOpen, onOpen, onClose }: { isOpen: boolean; onOpen(): void; onClose(): void }) {
   useShortcuts([{ key: '?', text: 'Show this help', run: onOpen }]);
   if (!isOpen) return null;
-  const shown = new Map([...active].reverse().flatMap(({ current }) => current.map(({ key, text }) => [key, text])));
   return (
-    <Dialog title="Keyboard" onClose={onClose}>
+    <Dialog title="Keyboard shortcuts" onClose={onClose}>
       <dl class="pairs">
-        {[...shown].map(([key, text]) => (
-          <div key={key} class="pair">
+        {readHelp().map(([text, keys]) => (
+          <div key={text} class="pair">
             <dt>
-              <kbd>{key}</kbd>
+              {keys.map((key, index) => (
+                <>
+                  {index > 0 && ', '}
+                  <kbd key={key}>{key}</kbd>
+                </>
+              ))}
             </dt>
             <dd>{text}</dd>
           </div>
@@ -72,6 +91,12 @@ export function KeyboardHelp({ isOpen, onOpen, onClose }: { isOpen: boolean; onO
     </Dialog>
   );
 }
+
+/** Functions that move to the first row of the lists on the page. A list that was added later comes last. */
+const firstRows = new Set<() => void>();
+
+/** Moves to the first row of the list on the page. */
+export const moveToFirstRow = (): void => [...firstRows].at(-1)?.();
 
 interface RowCursor {
   /** Index of the current row; -1 before the user has moved to a row. */
@@ -88,6 +113,17 @@ interface RowKeys {
 export function useRowCursor(rowCount: number, { onOpen, onSelect }: RowKeys): RowCursor {
   const [at, setAt] = useState(-1);
   const move = (step: number) => setAt((before) => Math.max(0, Math.min(rowCount - 1, before + step)));
+  useEffect(() => {
+    // leaves the row first, so that the row gets the focus again
+    const moveFirst = () => {
+      setAt(-1);
+      setTimeout(() => setAt(0));
+    };
+    firstRows.add(moveFirst);
+    return () => {
+      firstRows.delete(moveFirst);
+    };
+  }, []);
   const isRow = at >= 0 && at < rowCount;
   const select = (isRange: boolean) => isRow && onSelect?.(at, isRange);
   useShortcuts([

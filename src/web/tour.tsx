@@ -24,13 +24,13 @@ interface Step {
 const steps: readonly Step[] = [
   {
     title: 'Request files',
-    text: 'Select a directory or some files, then choose Request. The dialog shows when the files will arrive, before you confirm.',
+    text: 'Select a folder or some files, then choose Request. The dialog shows when the files will arrive, before you confirm.',
     href: '#/files',
     show: 'Show the files',
   },
   {
     title: 'Watch the request',
-    text: 'The page of a request shows its progress and its arrival. You can close it: the request continues.',
+    text: "A request's page shows its progress and when its files will arrive. The request continues if you close the page.",
     href: '#/requests',
     show: 'Show my requests',
   },

@@ -118,7 +118,7 @@ test('a dropped list names unknown paths, and those without a suggestion are lef
     document.querySelector('textarea').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
   })()`);
   await dialog(page).getByText('1 file found, 1 path not found').waitFor();
-  await dialog(page).getByText('No similar file. The path is left out.').waitFor();
+  await dialog(page).getByText('Skipped: no similar file').waitFor();
   await press(page, 'Select 1 file');
   await bar(page).getByText('1 file, 1.00 kB').waitFor();
 });
@@ -184,7 +184,7 @@ test('folders show their files and sizes, and the check box of a folder selects 
   await page.getByLabel('Select 2024').uncheck();
   await bar(page).waitFor({ state: 'detached' });
   await page.goBack();
-  await page.getByLabel('Select all files of the list').click();
+  await page.getByLabel('Select all files in the list').click();
   await bar(page).getByText('602 files, 7.60 MB').waitFor();
 });
 
@@ -207,7 +207,7 @@ test('a search finds files below the folder, or everywhere, and its paths begin 
   await page.getByLabel('Search in 2024').fill('_111');
   await expectNames(page, ['01/sst_2024-01_111.nc', '02/sst_2024-02_111.nc']);
   await page.getByLabel('Search in 2024').fill('north');
-  await page.getByText('No file matches').waitFor();
+  await page.getByText('No matching files').waitFor();
   await press(page, 'Search everywhere, not only in 2024');
   await expectNames(page, ['/ice/north.nc']);
   expect(await page.getByLabel('Search everywhere').isChecked()).toBe(true);
@@ -300,7 +300,7 @@ test('a request that exceeds the quota cannot be sent, and the disabled button l
   await request.and(page.locator(':not([aria-disabled])')).waitFor();
   expect(await colour()).not.toBe(disabled);
   await page.getByLabel('Keep on disk until').fill('2020-01-01');
-  await dialog(page).getByText('Enter a date in the future', { exact: true }).waitFor();
+  await dialog(page).getByRole('paragraph').getByText('Enter a date in the future', { exact: true }).waitFor();
   expect(await request.getAttribute('aria-disabled')).toBe('true');
 });
 
@@ -308,19 +308,19 @@ test('a request has the label, the date and the email address of the dialog, whi
   await createRequest(app.ctx, { quota: 'alice', files: ['/ice/north.nc'] });
   const window = await openView('files?match=%2Fice%2Fnorth', narrow);
   const { page, faults } = window;
-  await press(page, 'Request all, and later ones');
+  await press(page, 'Request all matches, including future files');
   await dialog(page)
     .getByText(/All files whose path contains/)
     .waitFor();
   await dialog(page)
-    .getByText(/1 file \(1\.00 kB\) are also in other requests|1 file \(1\.00 kB\) is also in another request/)
+    .getByText(/^1 file \(1\.00 kB\) is also in other requests/)
     .waitFor();
   await page.getByLabel('Label').fill('for the atlas');
   const inDays = new Date(Date.now() + 12 * 86_400_000);
   await page.getByLabel('Keep on disk until').fill(inDays.toISOString().slice(0, 10));
   await page.getByLabel('Email when complete').check();
   await dialog(page).getByText('Email is only logged at this site').waitFor();
-  await page.getByLabel('To', { exact: true }).fill('atlas@example.org');
+  await page.getByLabel('Send to').fill('atlas@example.org');
   await expectAccessible(window);
   await expectToFit(window);
   await press(page, 'Request 1 file');

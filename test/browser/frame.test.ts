@@ -17,11 +17,11 @@ afterAll(async () => await app?.close());
 test('the chosen colours stay after a reload, and a menu works with the keyboard', async () => {
   const { page, faults } = await open(`${app.url}/#/quotas`);
   const theme = () => page.evaluate<string | undefined>('document.documentElement.dataset.theme');
-  await page.getByRole('button', { name: 'Colours' }).press('Enter');
+  await page.getByRole('button', { name: 'Theme' }).press('Enter');
   await page.getByRole('menuitemradio', { name: 'Dark' }).press('Enter');
   expect(await theme()).toBe('dark');
   await page.reload();
-  await page.getByRole('button', { name: 'Colours' }).waitFor();
+  await page.getByRole('button', { name: 'Theme' }).waitFor();
   expect(await theme()).toBe('dark');
   expect(faults).toEqual([]);
 });
@@ -31,7 +31,7 @@ test('the help lists the keys of the view, and closes with Escape', async () => 
   const { page } = window;
   await page.getByRole('searchbox').waitFor();
   await page.keyboard.press('?');
-  const help = page.getByRole('dialog', { name: 'Keyboard' });
+  const help = page.getByRole('dialog', { name: 'Keyboard shortcuts' });
   await help.getByText('Search').waitFor();
   await expectAccessible(window);
   await page.keyboard.press('Escape');

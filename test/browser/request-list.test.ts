@@ -57,7 +57,7 @@ test('a list says how many names of a request are not found, and that a request 
   const window = await openView('requests', narrow);
   const { page, faults } = window;
   const row = rowOf(page, 'not all');
-  await row.getByText('Ended, some files not found').waitFor();
+  await row.getByText('Finished, some files not found').waitFor();
   await row.getByText('1 of 3 files').waitFor();
   await row.getByText('2 unresolved paths').waitFor();
   await rowOf(page, 'nothing').getByText('The request contains no files').waitFor();
@@ -105,10 +105,10 @@ test('the list shows the progress of a request and when its files arrive, withou
   await page.getByText('No request matches.').waitFor();
   await ask('from tape', ['/tape/1', '/tape/2']);
   const row = rowOf(page, 'from tape');
-  for (const text of ['Restoring', '50 %', '1 of 2 files']) await row.getByText(text).waitFor();
+  for (const text of ['Restoring', '50%', '1 of 2 files']) await row.getByText(text).waitFor();
   await row.getByText(/^about \d+ s left \(\d+ s to \d+ s; without measurements\)$/).waitFor();
   gate.open();
-  for (const text of ['Complete', '100 %', '2 of 2 files', 'expires in 5 days']) await row.getByText(text).waitFor();
+  for (const text of ['Complete', '100%', '2 of 2 files', 'expires in 5 days']) await row.getByText(text).waitFor();
   expect(faults).toEqual([]);
 });
 
@@ -128,7 +128,7 @@ test('selected requests are cancelled together after a confirmation', async () =
     .getByText(`Requests: ${ids.join(', ')}`)
     .waitFor();
   await expectAccessible(window);
-  await press(page, 'Back');
+  await press(page, 'Keep requests');
   expect(await Promise.all(ids.map(stateOf))).toEqual(['COMPLETED', 'COMPLETED', 'COMPLETED']);
   await press(page, 'Cancel requests');
   await press(page, 'Cancel 3 requests');
@@ -156,7 +156,7 @@ test('an extension of several requests lists those that could not be extended, a
   await page.getByText(`1 of 2 requests extended. Failed: request ${none}: `).first().waitFor();
   await page.getByText('1 request selected').waitFor();
   const { retention } = await app.ctx.db.prisma.request.findUniqueOrThrow({ where: { id } });
-  expect(retention).toBe('2099-01-01T00:00:00');
+  expect(retention).toBe('2099-01-01T23:59:59');
   await press(page, 'Clear selection');
   expect(page.url()).toBe(`${app.url}/#/requests?match=longer`);
   expect(faults).toEqual([]);
@@ -183,7 +183,7 @@ test('a quota shows its largest requests, what expires next, its users and its m
   await updateRequest(app.ctx, { id: large, retention: '2099-01-01' });
   const window = await openView('quotas');
   const { page, faults } = window;
-  await rowOf(page, 'group').getByText('40 %').waitFor();
+  await rowOf(page, 'group').getByText('40%').waitFor();
   await expectAccessible(window);
   await page.getByRole('link', { name: 'group' }).click();
   await page.getByText('4.00 kB of 10.0 kB used').waitFor();

@@ -75,7 +75,7 @@ const waitUntilGone = async (page: Page, text: string) => await page.getByText(t
 test('the view of a request says how many of its names are not found', async () => {
   const id = await ask({ files: ['/ice/north.nc', '/ice/none', '/ice/nothing'], label: 'not all' });
   const { page } = await open(id);
-  await waitForHeading(page, 'Ended, some files not found');
+  await waitForHeading(page, 'Finished, some files not found');
   await page.getByText(/^1 of 3 files, .*; 2 names not found$/).waitFor();
 });
 
@@ -135,7 +135,7 @@ test('a retry, an extension and a cancellation in one window show in all windows
   const list = await openView('requests');
   const windows = [doing, watching];
   for (const { page } of windows) {
-    await waitForHeading(page, 'Ended, with failures');
+    await waitForHeading(page, 'Finished with failures');
     await openTab(page, 'Details');
     await page.getByText('All files with "/sets/" in their path').waitFor();
     await openTab(page, 'Files');
@@ -153,15 +153,15 @@ test('a retry, an extension and a cancellation in one window show in all windows
   }
   await press(watching.page, 'Extend');
   await confirm(watching.page, 'Extend');
-  for (const { page } of windows) await page.getByText('in 35 days').waitFor();
+  for (const { page } of windows) await page.getByText(/in 3[56] days/).waitFor();
   await choose(doing.page, 'Cancel request');
   await confirm(doing.page, 'Cancel request');
   for (const { page } of windows) {
     await waitForHeading(page, 'Cancelled');
-    await page.getByText('Had 3 of 3 files').waitFor();
+    await page.getByText('3 of 3 files were restored').waitFor();
     await openTab(page, 'Details');
     await page.getByText('(just now)').first().waitFor();
-    for (const gone of ['Expires', 'Directory on disk']) expect(await page.getByText(gone).count()).toBe(0);
+    for (const gone of ['Expires', 'Folder on disk']) expect(await page.getByText(gone).count()).toBe(0);
     await press(page, 'More actions');
     expect(await page.getByRole('menuitem').allTextContents()).toEqual(['Copy link']);
     await page.keyboard.press('Escape');
@@ -193,11 +193,11 @@ test('an expired request offers to restore it again, and does so', async () => {
   const { page } = await open(id);
   await waitForHeading(page, 'Complete');
   await openTab(page, 'Details');
-  await page.getByText('Directory on disk').waitFor();
+  await page.getByText('Folder on disk').waitFor();
   clock.advance(6 * 86_400);
   await expireRequests(app.ctx);
   await waitForHeading(page, 'Expired');
-  await waitUntilGone(page, 'Directory on disk');
+  await waitUntilGone(page, 'Folder on disk');
   const buttons = await page.getByRole('main').getByRole('button').allTextContents();
   expect(buttons).toEqual(['Restore again', '']);
   await press(page, 'Restore again');

@@ -14,17 +14,17 @@ interface Failure {
 const failures: Record<ErrorClass, Failure> = {
   TRANSIENT: {
     what: 'A temporary error prevented the restore.',
-    advice: 'Retry the file. If it fails again, ask your operator.',
+    advice: 'Retry the file. If it fails again, contact your operator.',
     isRetryUseful: true,
   },
   PERMANENT: {
     what: 'The file cannot be read from tape.',
-    advice: 'A retry helps only after your operator has fixed the cause.',
+    advice: 'Retry after an operator has fixed the cause.',
     isRetryUseful: false,
   },
   MEDIA: {
     what: 'The tape copy is damaged.',
-    advice: 'Your operator can help.',
+    advice: 'Contact your operator.',
     isRetryUseful: false,
   },
   SPACE: {

@@ -9,5 +9,5 @@ export function Bar({
   kind?: 'done' | 'full' | 'failed';
 }) {
   const percent = Math.floor(value * 100);
-  return <progress class={kind} max={100} value={percent} aria-label={label} title={`${percent} %`} />;
+  return <progress class={kind} max={100} value={percent} aria-label={label} title={`${percent}%`} />;
 }

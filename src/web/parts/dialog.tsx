@@ -4,7 +4,7 @@
  */
 import { X } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useId, useRef } from 'preact/hooks';
+import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Button } from './button';
 
 interface DialogProps {
@@ -17,13 +17,28 @@ interface DialogProps {
   children: ComponentChildren;
 }
 
+const FIELDS = 'input, select, textarea';
+
+/** Focuses the first field that the user can fill in, or else the first button of the footer. */
+function focusFirst(dialog: HTMLDialogElement): void {
+  const body = dialog.querySelector('.dialog-body');
+  const isFilledIn = (field: Element) => !field.matches('[readonly], :disabled');
+  const field = [...(body?.querySelectorAll<HTMLElement>(FIELDS) ?? [])].find(isFilledIn);
+  const first =
+    field ?? dialog.querySelector<HTMLElement>('.dialog-foot button') ?? body?.querySelector<HTMLElement>(FIELDS);
+  first?.focus();
+}
+
 /** Shows a dialog while the component is rendered. */
 export function Dialog({ title, onClose, footer, isDrawer = false, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const titleId = useId();
+  const [hasField, setHasField] = useState(true);
+  useLayoutEffect(() => setHasField(dialog.current?.querySelector(`.dialog-body :is(${FIELDS})`) != null));
   useEffect(() => {
     const opener = document.activeElement;
     dialog.current?.showModal();
+    if (dialog.current) focusFirst(dialog.current);
     return () => {
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
     };
@@ -44,8 +59,8 @@ export function Dialog({ title, onClose, footer, isDrawer = false, children }: D
         <h2 id={titleId}>{title}</h2>
         <Button kind="bare" icon={X} label="Close" onClick={onClose} />
       </div>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: without a tab index, keyboard users cannot scroll the text */}
-      <div class="dialog-body" tabIndex={0}>
+      {/* without a tab index, keyboard users cannot scroll a text without fields */}
+      <div class="dialog-body" tabIndex={hasField ? undefined : 0}>
         {children}
       </div>
       {footer && <div class="dialog-foot">{footer}</div>}
@@ -59,6 +74,8 @@ interface ConfirmationProps {
   title: string;
   /** Text of the button that makes the change, such as `Cancel request`. */
   action: string;
+  /** Text of the button that closes the dialog without the change. */
+  back?: string;
   isDangerous?: boolean;
   /** Why the change cannot be made now. */
   disabledReason?: string | undefined;
@@ -69,14 +86,14 @@ interface ConfirmationProps {
 
 /** Asks the user to confirm a change. */
 export function Confirmation(props: ConfirmationProps) {
-  const { title, action, isDangerous = false, disabledReason, onConfirm, onClose, children } = props;
+  const { title, action, back = 'Cancel', isDangerous = false, disabledReason, onConfirm, onClose, children } = props;
   return (
     <Dialog
       title={title}
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Back</Button>
+          <Button onClick={onClose}>{back}</Button>
           <Button kind={isDangerous ? 'danger' : 'main'} onClick={onConfirm} disabledReason={disabledReason}>
             {action}
           </Button>

@@ -1,7 +1,10 @@
-/** A search field that searches while the user types. The key `/` moves the focus into it. */
+/**
+ * A search field that searches while the user types. The key `/` moves the focus into it, Escape clears and leaves it,
+ * and the down arrow and Enter move to the first row of the list.
+ */
 import { Search as SearchIcon } from 'lucide-preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
-import { useShortcuts } from '../keyboard';
+import { moveToFirstRow, useShortcuts } from '../keyboard';
 
 /** Pause, in milliseconds, between the user's last keystroke and the search. */
 const TYPING_MS = 200;
@@ -18,12 +21,27 @@ export function Search({ label, placeholder, match, onSearch }: SearchProps) {
   const field = useRef<HTMLInputElement>(null);
   const fieldId = useId();
   useShortcuts([{ key: '/', text: 'Search', run: () => field.current?.focus() }]);
-  useEffect(() => setTyped(match), [match]);
+  const wantsRow = useRef(false);
+  useEffect(() => {
+    setTyped(match);
+    // later than the effects of the view, which leave the row of the list before
+    if (wantsRow.current) setTimeout(moveToFirstRow);
+    wantsRow.current = false;
+  }, [match]);
   useEffect(() => {
     if (typed === match) return;
     const timer = setTimeout(() => onSearch(typed, { isTyped: true }), TYPING_MS);
     return () => clearTimeout(timer);
   }, [typed, match, onSearch]);
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.isComposing || !['Escape', 'ArrowDown', 'Enter'].includes(event.key)) return;
+    event.preventDefault();
+    field.current?.blur();
+    if (event.key === 'Escape') return setTyped('');
+    if (typed === match) return moveToFirstRow();
+    wantsRow.current = true;
+    onSearch(typed, { isTyped: true });
+  };
   return (
     <search class="search-field">
       <label for={fieldId}>{label}</label>
@@ -36,6 +54,7 @@ export function Search({ label, placeholder, match, onSearch }: SearchProps) {
         placeholder={placeholder}
         spellcheck={false}
         autocapitalize="none"
+        onKeyDown={onKeyDown}
         onInput={(event) => setTyped(event.currentTarget.value)}
       />
     </search>

@@ -17,7 +17,7 @@ export const requestStates: Record<RequestState, string> = {
   QUEUED: 'Queued',
   RESTORING: 'Restoring',
   COMPLETED: 'Complete',
-  PARTIAL: 'Ended, with failures',
+  PARTIAL: 'Finished with failures',
   EXPIRED: 'Expired',
   CANCELLED: 'Cancelled',
 };
@@ -51,7 +51,7 @@ export function RequestStateName({ request }: { request: RequestedFiles & { stat
   if (state === 'COMPLETED' && countMissing(request) > 0)
     return (
       <Badge tone="bad" icon={TriangleAlert}>
-        Ended, some files not found
+        Finished, some files not found
       </Badge>
     );
   const [tone, icon] = requestLooks[state];

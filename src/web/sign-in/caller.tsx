@@ -13,6 +13,7 @@ import { SignIn } from './sign-in';
 export interface Caller {
   name: string;
   authentication: CallerWithQuotasQuery['caller']['authentication'];
+  /** Whether the user can neither request files nor change requests, such as a viewer. */
   isReadOnly: boolean;
   isOperator: boolean;
   seesSite: boolean;
@@ -50,7 +51,7 @@ function toCaller({ caller, quotas }: CallerWithQuotasQuery): Caller {
   return {
     name: caller.name,
     authentication: caller.authentication,
-    isReadOnly: caller.isReadOnly,
+    isReadOnly: caller.isReadOnly || !caller.roles.some((role) => role !== 'VIEWER'),
     isOperator,
     seesSite: isOperator || caller.roles.includes('VIEWER'),
     quotas: (quotas?.edges ?? []).map(({ node }) => node),

@@ -85,15 +85,26 @@ export function writePlace({ folder, query, match, isEverywhere, filters, sort }
 export const linkToFolder = (folder: string, { sort }: Pick<Place, 'sort'>): string =>
   linkTo(...writePlace({ folder, query: '', match: '', isEverywhere: false, filters: noFilters, sort }));
 
-const isFiltered = ({ stages, min, max, since, until }: Filters): boolean =>
-  stages.length > 0 || [min, max, since, until].some((text) => text !== '');
+/** Returns the filters without sizes and dates that are not valid, which the fields show with an error. */
+export function validOf({ stages, min, max, since, until }: Filters): Filters {
+  const size = (text: string) => (readSize(text) === undefined ? '' : text);
+  const date = (text: string) => (isDate(text) ? text : '');
+  return { stages, min: size(min), max: size(max), since: date(since), until: date(until) };
+}
+
+export const isDate = (text: string): boolean =>
+  /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(`${text}T00:00:00Z`));
+
+const isFiltered = (filters: Filters): boolean => countFilters(filters) > 0;
 
 /** Returns whether the view lists all matching files below the folder, instead of the folder's entries. */
 export const isSearch = ({ query, match, filters }: Place): boolean =>
   query.trim() !== '' || match !== '' || isFiltered(filters);
 
-export const countFilters = ({ stages, min, max, since, until }: Filters): number =>
-  Number(stages.length > 0) + Number(min !== '' || max !== '') + Number(since !== '' || until !== '');
+export function countFilters(filters: Filters): number {
+  const { stages, min, max, since, until } = validOf(filters);
+  return Number(stages.length > 0) + Number(min !== '' || max !== '') + Number(since !== '' || until !== '');
+}
 
 /** Parses a size that the user typed. Accepts lower-case units. */
 export function readSize(text: string): bigint | undefined {
@@ -107,7 +118,7 @@ export function readSize(text: string): bigint | undefined {
 
 /** Variables of the queries that list, count or measure the files of a search. */
 export function searchOf({ folder, query, match, isEverywhere, filters }: Place) {
-  const { min, max, since, until } = filters;
+  const { min, max, since, until } = validOf(filters);
   const size = (text: string) => readSize(text)?.toString();
   return {
     match: match || undefined,

@@ -79,7 +79,7 @@ export function EstimateSummary({ estimate, isRunning }: Omit<EstimateState, 'pr
         <dd>
           {count(estimate.filesOnDisk, 'file')}, {formatBytes(estimate.bytesOnDisk)}
         </dd>
-        <dt>Quota after</dt>
+        <dt>Quota used afterwards</dt>
         <dd>
           {formatBytes(estimate.quotaUsedAfter)} of {formatBytes(estimate.quotaSize)}
           {!estimate.fitsQuota && <strong>: exceeds the quota</strong>}
@@ -95,8 +95,9 @@ export function EstimateSummary({ estimate, isRunning }: Omit<EstimateState, 'pr
       </dl>
       {estimate.filesAlsoRequested > 0 && (
         <p class="note">
-          {count(estimate.filesAlsoRequested, 'file')} ({formatBytes(estimate.bytesAlsoRequested)}) are also in other
-          requests of this quota. The quota is charged separately for each request.
+          {count(estimate.filesAlsoRequested, 'file')} ({formatBytes(estimate.bytesAlsoRequested)}){' '}
+          {estimate.filesAlsoRequested === 1 ? 'is' : 'are'} also in other requests of this quota. The quota is charged
+          separately for each request.
         </p>
       )}
     </section>

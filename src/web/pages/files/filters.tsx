@@ -1,8 +1,9 @@
 /** Filters of the file browser: stage, size and date. The row of fields is hidden until the user opens it. */
 import { X } from 'lucide-preact';
+import { useState } from 'preact/hooks';
 import type { Stage } from '../../../generated/operations.js';
 import { Button } from '../../parts/button';
-import { type Filters, noFilters, readSize } from './address';
+import { type Filters, isDate, noFilters, readSize, validOf } from './address';
 
 const ON_DISK: readonly Stage[] = ['UNVERIFIED', 'ONDISK', 'RESTORED'];
 
@@ -42,14 +43,8 @@ export function FilterFields({ filters, onChange }: FilterProps) {
       </label>
       <SizeField label="At least" value={filters.min} onChange={(min) => set({ min })} />
       <SizeField label="At most" value={filters.max} onChange={(max) => set({ max })} />
-      <label>
-        Modified from
-        <input type="date" value={filters.since} onChange={(event) => set({ since: event.currentTarget.value })} />
-      </label>
-      <label>
-        Modified until
-        <input type="date" value={filters.until} onChange={(event) => set({ until: event.currentTarget.value })} />
-      </label>
+      <DateField label="Modified from" value={filters.since} onChange={(since) => set({ since })} />
+      <DateField label="Modified until" value={filters.until} onChange={(until) => set({ until })} />
     </div>
   );
 }
@@ -71,9 +66,35 @@ function SizeField({ label, value, onChange }: { label: string; value: string; o
   );
 }
 
+/** A date field, which stays empty and shows an error if a link has a date that does not exist. */
+function DateField({ label, value, onChange }: { label: string; value: string; onChange(value: string): void }) {
+  const [isTypedInvalid, setTypedInvalid] = useState(false);
+  const isInvalid = isTypedInvalid || (value !== '' && !isDate(value));
+  return (
+    <label>
+      {label}
+      <input
+        type="date"
+        value={value}
+        aria-invalid={isInvalid}
+        onInput={({ currentTarget }) => setTypedInvalid(currentTarget.validity.badInput)}
+        onBlur={({ currentTarget }) => setTypedInvalid(currentTarget.validity.badInput)}
+        onChange={({ currentTarget }) => currentTarget.validity.badInput || onChange(currentTarget.value)}
+      />
+      {isInvalid && <strong role="alert">Enter a date</strong>}
+    </label>
+  );
+}
+
+/** Returns whether a field of the filters shows an error. */
+export const hasInvalid = (filters: Filters): boolean => {
+  const valid = validOf(filters);
+  return (['min', 'max', 'since', 'until'] as const).some((name) => filters[name] !== valid[name]);
+};
+
 /** Shows the active filters, each with a button that removes it. */
 export function FilterChips({ filters, onChange }: FilterProps) {
-  const { stages, min, max, since, until } = filters;
+  const { stages, min, max, since, until } = validOf(filters);
   const chips: [text: string, without: Partial<Filters>][] = [
     ...(stages.length > 0 ? ([[textOfStages(stages), { stages: [] }]] as [string, Partial<Filters>][]) : []),
     ...(min ? ([[`At least ${min}`, { min: '' }]] as [string, Partial<Filters>][]) : []),

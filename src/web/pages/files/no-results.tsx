@@ -17,7 +17,7 @@ export function NoResults({ place, onChange }: NoResultsProps) {
   const word = query.trim();
   const isWord = word !== '' && !/[\s"*?[\]]/.test(word);
   return (
-    <Empty icon={SearchX} title="No file matches">
+    <Empty icon={SearchX} title="No matching files">
       {match !== '' && <p>{describeNoMatch(match)}.</p>}
       {isWord && (word.startsWith('/') ? <SimilarPaths path={word} onChoose={onChange} /> : null)}
       {isWord && !word.startsWith('/') && <SimilarNames word={word} folder={folder} onChoose={onChange} />}
@@ -30,7 +30,9 @@ export function NoResults({ place, onChange }: NoResultsProps) {
         {countFilters(filters) > 0 && (
           <Button onClick={() => onChange({ filters: noFilters })}>Remove the filters</Button>
         )}
-        <Button onClick={() => onChange({ query: '', match: '', filters: noFilters })}>Clear the search</Button>
+        {(word !== '' || match !== '') && (
+          <Button onClick={() => onChange({ query: '', match: '', filters: noFilters })}>Clear the search</Button>
+        )}
       </div>
     </Empty>
   );

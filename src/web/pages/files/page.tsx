@@ -3,7 +3,7 @@ import { FolderOpen } from 'lucide-preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { MeasuredFilesDocument } from '../../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../../format';
-import { useRowCursor, useShortcuts } from '../../keyboard';
+import { type Shortcut, useRowCursor, useShortcuts } from '../../keyboard';
 import { Breadcrumb } from '../../parts/breadcrumb';
 import { Button } from '../../parts/button';
 import { Empty } from '../../parts/empty';
@@ -17,7 +17,6 @@ import {
   folderOf,
   isSearch,
   linkToFolder,
-  nameOfPath,
   noFilters,
   type Place,
   patternOf,
@@ -74,6 +73,8 @@ function Browser({ place, selection }: { place: Place; selection: FileSelection 
   const at = useKeys(place, rows.rows, table?.toggle);
   usePastedList(selection ? setPasted : undefined);
   const ask = (isEstimate: boolean) => setAsked({ wanted: { files }, isEstimate });
+  const request: Shortcut = { key: 'r', text: 'Request the selected files', run: () => files.length > 0 && ask(false) };
+  useShortcuts(selection ? [request] : []);
   return (
     <div class="files-view">
       <div class="files-head">
@@ -107,6 +108,7 @@ function Browser({ place, selection }: { place: Place; selection: FileSelection 
       {selection && (
         <SelectionBar
           selection={selection}
+          folder={place.folder}
           loading={select.loading}
           onStop={select.stop}
           onEstimate={() => ask(true)}
@@ -188,8 +190,8 @@ function Path({ place }: { place: Place }) {
     href: linkToFolder(`/${names.slice(0, index + 1).join('/')}`, place),
   }));
   const root = { text: 'All files', href: linkToFolder('', place) };
-  if (names.length === 0) return <Breadcrumb label="Folders above" parents={[]} current="All files" />;
-  return <Breadcrumb label="Folders above" parents={[root, ...parents]} current={names.at(-1)} />;
+  if (names.length === 0) return <Breadcrumb label="Parent folders" parents={[]} current="All files" />;
+  return <Breadcrumb label="Parent folders" parents={[root, ...parents]} current={names.at(-1)} />;
 }
 
 interface SummaryProps {
@@ -217,19 +219,22 @@ function Summary({ place, rows, found, actions }: SummaryProps) {
       {actions && number !== undefined && number > 0 && (
         <>
           <Button kind="plain" onClick={actions.onSelectAll}>
-            Select all {isEstimated ? '' : `${formatNumber(number)} `}
-            {isSearch(place) ? 'matching ' : ''}
-            {number === 1 && !isEstimated ? 'file' : 'files'}
+            {describeSelectAll(isEstimated ? undefined : number, isSearch(place))}
           </Button>
           {pattern !== '' && (
             <Button kind="plain" onClick={() => actions.onPattern(pattern)}>
-              Request all, and later ones
+              {isSearch(place) ? 'Request all matches' : 'Request this folder'}, including future files
             </Button>
           )}
         </>
       )}
     </div>
   );
+}
+
+function describeSelectAll(number: number | undefined, isSearching: boolean): string {
+  if (number === 1) return isSearching ? 'Select the matching file' : 'Select the file';
+  return `Select all ${number === undefined ? '' : `${formatNumber(number)} `}${isSearching ? 'matching ' : ''}files`;
 }
 
 interface ContentProps {
@@ -248,12 +253,12 @@ function Content({ place, rows, onChange, children }: ContentProps) {
   return (
     <Empty
       icon={FolderOpen}
-      title={place.folder === '' ? 'The catalogue is empty' : `${nameOfPath(place.folder)} is empty`}
+      title={place.folder === '' ? 'The catalogue is empty' : `There is no folder ${place.folder}`}
     >
       <p>
         {place.folder === ''
           ? 'An operator can import files into the catalogue.'
-          : 'The catalogue has no files in this folder that you may list.'}
+          : 'The catalogue has no files at this path that you may list.'}
       </p>
     </Empty>
   );
@@ -281,8 +286,8 @@ function useKeys(
   useShortcuts([
     { key: 'ArrowDown', text: 'Next row', run: () => cursor.moveTo(Math.min(rows.length - 1, cursor.at + 1)) },
     { key: 'ArrowUp', text: 'Previous row', run: () => cursor.moveTo(Math.max(0, cursor.at - 1)) },
-    { key: 'u', text: 'Folder above', run: up },
-    { key: 'Backspace', text: 'Folder above', run: up },
+    { key: 'u', text: 'Go to the parent folder', run: up },
+    { key: 'Backspace', text: 'Go to the parent folder', run: up },
   ]);
   const { moveTo } = cursor;
   useEffect(() => moveTo(-1), [place, moveTo]);

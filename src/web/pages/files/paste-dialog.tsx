@@ -39,7 +39,13 @@ interface Checked {
 
 /** Returns the paths in a text, one a line. A name without a slash at its beginning is in the current folder. */
 export function readPaths(text: string, folder: string): string[] {
-  const lines = text.split(/\r?\n/).map((line) => line.trim().replace(/^(["'])(.*)\1,?$/, '$2'));
+  const lines = text.split(/\r?\n/).map((line) =>
+    line
+      .trim()
+      .replace(/[\s,;]+$/, '')
+      .replace(/^(["'])(.*)\1$/, '$2')
+      .replace(/(?<=.)\/+$/, ''),
+  );
   return [...new Set(lines.filter(Boolean).map((line) => (line.startsWith('/') ? line : `${folder}/${line}`)))];
 }
 
@@ -112,7 +118,7 @@ function DropField({ text, folder, onChange }: { text: string; folder: string; o
   };
   return (
     <label class={`drop-field${isOver ? ' over' : ''}`}>
-      Paths, one a line. Names without a slash are in {folder || '/'}
+      One path per line. Names without a slash are looked up in {folder || '/'}
       <textarea
         rows={8}
         spellcheck={false}
@@ -154,9 +160,7 @@ function UnknownPaths({ unknown, choices, onChoose }: UnknownPathsProps) {
           </li>
         ))}
       </ul>
-      {unknown.length > SHOWN && (
-        <p class="hint">and {formatNumber(unknown.length - SHOWN)} more, which are left out</p>
-      )}
+      {unknown.length > SHOWN && <p class="hint">and {formatNumber(unknown.length - SHOWN)} more, which are skipped</p>}
     </>
   );
 }
@@ -168,12 +172,12 @@ interface SuggestionsProps extends Unknown {
 
 /** Lets the user take one of the suggested files, or leave the path out. */
 function Suggestions({ path, suggestions, chosen, onChoose }: SuggestionsProps) {
-  if (suggestions.length === 0) return <span class="hint">No similar file. The path is left out.</span>;
+  if (suggestions.length === 0) return <span class="hint">Skipped: no similar file</span>;
   const folder = path.slice(0, path.lastIndexOf('/') + 1);
   const textOf = (each: string) => (each.startsWith(folder) ? each.slice(folder.length) : each);
   return (
     <div class="suggestions">
-      <span class="hint">{chosen ? 'Instead:' : 'Left out. Did you mean'}</span>
+      <span class="hint">{chosen ? 'Instead:' : 'Skipped. Did you mean'}</span>
       {suggestions.map((each) => (
         <Button
           key={each}
@@ -185,6 +189,7 @@ function Suggestions({ path, suggestions, chosen, onChoose }: SuggestionsProps) 
           {textOf(each)}
         </Button>
       ))}
+      {!chosen && <span class="hint">?</span>}
     </div>
   );
 }

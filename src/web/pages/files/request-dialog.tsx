@@ -11,6 +11,7 @@ import { Button } from '../../parts/button';
 import { Dialog } from '../../parts/dialog';
 import { EmailNote } from '../../parts/email-note';
 import { Refused } from '../../parts/problem';
+import { dateIn, endOfDay, refuseDate, UntilField } from '../../parts/until-field';
 import { linkTo } from '../../route';
 import { useCaller } from '../../sign-in/caller';
 import { EstimateSummary, useEstimate, type Wanted } from './estimate';
@@ -62,7 +63,7 @@ export function RequestDialog({ wanted, isEstimate: isFirstEstimate, onRequested
     >
       {'pattern' in wanted && (
         <p>
-          All files whose path contains <code>{wanted.pattern}</code>, also files that are added to the catalogue later.
+          All files whose path contains <code>{wanted.pattern}</code>, including files added to the catalogue later.
         </p>
       )}
       <div class="request-fields">
@@ -83,12 +84,13 @@ function reasonOf(
   problem: string | undefined,
 ): string | undefined {
   if (quota === '') return 'You have no quota: ask an operator for one.';
-  if (!isDateAhead(options.until)) return 'Enter a date in the future.';
+  const refused = refuseDate(options.until) ?? refuseAddress(options);
+  if (refused !== undefined) return refused;
   if (problem !== undefined) return problem;
   if (estimate && !estimate.fitsQuota) {
     return `Exceeds the quota by ${formatBytes(estimate.quotaUsedAfter - estimate.quotaSize)}.`;
   }
-  if (estimate && estimate.fileCount + estimate.filesUnknown === 0) return 'No file matches.';
+  if (estimate && estimate.fileCount + estimate.filesUnknown === 0) return 'No matching files.';
   return undefined;
 }
 
@@ -133,23 +135,17 @@ const noOptions: Options = { label: '', until: '', isMailed: false, address: '' 
 
 /** Days that a gateway keeps files on disk if a request has no retention. */
 const DEFAULT_DAYS = 5;
-const DAY_MS = 86_400_000;
 
-/** Returns a local date, such as `2024-01-31`. */
-function dateIn(days: number): string {
-  const date = new Date(Date.now() + days * DAY_MS);
-  const part = (number: number) => String(number).padStart(2, '0');
-  return `${date.getFullYear()}-${part(date.getMonth() + 1)}-${part(date.getDate())}`;
+/** Returns why an email address cannot be used; undefined if it can, or if it is empty. */
+function refuseAddress({ isMailed, address }: Options): string | undefined {
+  const isAddress = /^[^\s@]+@[^\s@]+$/.test(address.trim());
+  return isMailed && address.trim() !== '' && !isAddress ? 'Enter an email address' : undefined;
 }
-
-const endOfDay = (date: string): Date => new Date(`${date}T23:59:59`);
-
-const isDateAhead = (date: string): boolean => endOfDay(date).getTime() > Date.now();
 
 function inputOf({ label, until, isMailed, address }: Options): Partial<CreateRequestInput> {
   return {
     ...(label.trim() && { label: label.trim() }),
-    ...(until !== dateIn(DEFAULT_DAYS) && { retention: endOfDay(until).toISOString() }),
+    retention: endOfDay(until)?.toISOString(),
     ...(isMailed && { notifyOnLastFile: address.trim() }),
   };
 }
@@ -157,6 +153,7 @@ function inputOf({ label, until, isMailed, address }: Options): Partial<CreateRe
 function OptionFields({ options, onChange }: { options: Options; onChange(options: Options): void }) {
   const set = (change: Partial<Options>) => onChange({ ...options, ...change });
   const noteId = useId();
+  const addressProblem = refuseAddress(options);
   return (
     <>
       <label>
@@ -167,20 +164,13 @@ function OptionFields({ options, onChange }: { options: Options; onChange(option
           onInput={(event) => set({ label: event.currentTarget.value })}
         />
       </label>
-      <label>
-        Keep on disk until
-        <input
-          type="date"
-          value={options.until}
-          min={dateIn(0)}
-          aria-invalid={!isDateAhead(options.until)}
-          aria-describedby={noteId}
-          onInput={(event) => set({ until: event.currentTarget.value })}
-        />
-        <span id={noteId} class="hint">
-          {isDateAhead(options.until) ? `Default: ${DEFAULT_DAYS} days` : <strong>Enter a date in the future</strong>}
-        </span>
-      </label>
+      <UntilField
+        label="Keep on disk until the end of"
+        value={options.until}
+        problem={refuseDate(options.until)}
+        hint={`Default: ${DEFAULT_DAYS} days`}
+        onChange={(until) => set({ until })}
+      />
       <div class="mail-fields">
         <label class="check">
           <input type="checkbox" checked={options.isMailed} onChange={() => set({ isMailed: !options.isMailed })} />
@@ -189,13 +179,16 @@ function OptionFields({ options, onChange }: { options: Options; onChange(option
         {options.isMailed && <EmailNote />}
         {options.isMailed && (
           <label>
-            To
+            Send to
             <input
               type="email"
+              aria-invalid={addressProblem !== undefined}
+              aria-describedby={addressProblem && noteId}
               placeholder="the quota's address"
               value={options.address}
               onInput={(event) => set({ address: event.currentTarget.value })}
             />
+            {addressProblem && <strong id={noteId}>{addressProblem}</strong>}
           </label>
         )}
       </div>

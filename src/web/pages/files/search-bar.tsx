@@ -5,7 +5,7 @@ import { Button } from '../../parts/button';
 import { Search } from '../../parts/search';
 import { Tally } from '../../parts/tabs';
 import { countFilters, nameOfPath, type Place } from './address';
-import { FilterChips, FilterFields } from './filters';
+import { FilterChips, FilterFields, hasInvalid } from './filters';
 
 interface SearchBarProps {
   place: Place;
@@ -15,8 +15,8 @@ interface SearchBarProps {
 }
 
 export function SearchBar({ place, onChange, onPaste }: SearchBarProps) {
-  const [isOpen, setOpen] = useState(false);
   const { folder, query, match, isEverywhere, filters } = place;
+  const [isOpen, setOpen] = useState(() => hasInvalid(filters));
   const label = isEverywhere ? 'Search all files' : `Search in ${nameOfPath(folder)}`;
   const filterCount = countFilters(filters);
   const setFilters = (next: Place['filters']) => onChange({ filters: next });

@@ -1,23 +1,26 @@
 /** The bar at the bottom of the file browser: the selected files, and what to do with them. */
 import { X } from 'lucide-preact';
-import { useState } from 'preact/hooks';
+import { useMemo, useState } from 'preact/hooks';
 import { count, formatBytes, formatNumber } from '../../format';
 import { Button } from '../../parts/button';
 import { Drawer } from '../../parts/dialog';
 import type { Loading } from './select-all';
-import type { FileSelection } from './selection';
+import type { FileSelection, Selected } from './selection';
 
 interface SelectionBarProps {
   selection: FileSelection;
+  /** Path of the present folder; empty for the root. */
+  folder: string;
   loading: Loading | undefined;
   onStop(): void;
   onEstimate(): void;
   onRequest(): void;
 }
 
-export function SelectionBar({ selection, loading, onStop, onEstimate, onRequest }: SelectionBarProps) {
+export function SelectionBar({ selection, folder, loading, onStop, onEstimate, onRequest }: SelectionBarProps) {
   const [isShown, setShown] = useState(false);
   const { files, bytes, clear } = selection;
+  const elsewhere = useMemo(() => countOutside(files, folder), [files, folder]);
   if (files.size === 0 && !loading) return null;
   return (
     <section class="selection-bar" aria-label="Selected files">
@@ -31,7 +34,10 @@ export function SelectionBar({ selection, loading, onStop, onEstimate, onRequest
         </>
       ) : (
         <>
-          <strong role="status">{describeSelection(files.size, bytes)}</strong>
+          <strong role="status">
+            {describeSelection(files.size, bytes)}
+            {elsewhere > 0 && ` (${formatNumber(elsewhere)} in other folders)`}
+          </strong>
           <Button kind="plain" onClick={() => setShown(true)}>
             Show
           </Button>
@@ -47,6 +53,13 @@ export function SelectionBar({ selection, loading, onStop, onEstimate, onRequest
       {isShown && files.size > 0 && <SelectedFiles selection={selection} onClose={() => setShown(false)} />}
     </section>
   );
+}
+
+/** Returns the number of selected files that are not below a folder. */
+function countOutside(files: Selected, folder: string): number {
+  let outside = 0;
+  for (const path of files.keys()) if (!path.startsWith(`${folder}/`)) outside++;
+  return outside;
 }
 
 export const describeSelection = (number: number, bytes: number): string =>

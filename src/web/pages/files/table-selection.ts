@@ -48,7 +48,7 @@ export function useTableSelection(input: TableSelectionInput): Selection | undef
     toggle,
     nameOf: nameOfPath,
     isAll,
-    allLabel: 'Select all files of the list',
+    allLabel: 'Select all files in the list',
     toggleAll: () => {
       if (!isAll) start([matching]);
       else

@@ -20,7 +20,7 @@ export function TooLarge({ set, onPattern, onClose }: TooLargeProps) {
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Back</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button
             kind="main"
             disabledReason={pattern === '' ? 'Enter a part of the paths.' : undefined}
@@ -33,8 +33,8 @@ export function TooLarge({ set, onPattern, onClose }: TooLargeProps) {
     >
       <p>
         At most {formatNumber(MAX_SELECTED)} files can be selected, and {set.name} would exceed this number. You can
-        request all files whose path contains a text instead. Such a request also takes files that are added to the
-        catalogue later.
+        request all files whose path contains a text instead. Such a request includes files added to the catalogue
+        later.
       </p>
       <label>
         All files whose path contains (case-sensitive)

@@ -64,7 +64,7 @@ const columns: Column<ListedQuota>[] = [
     cell: ({ user, used, size }) => (
       <span class="quota-use">
         <QuotaBar user={user} used={used} size={size} />
-        <span>{Math.floor(share(used, size) * 100)} %</span>
+        <span>{Math.floor(share(used, size) * 100)}%</span>
       </span>
     ),
   },

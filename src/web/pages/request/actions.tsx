@@ -126,8 +126,8 @@ function ReleaseAll({ request: { requestId, filesOnDisk }, again, onClose }: Req
       onClose={onClose}
     >
       <p>
-        {count(filesOnDisk, 'file')} on disk: Tapegate removes {filesOnDisk === 1 ? 'it' : 'them'} unless another
-        request needs {filesOnDisk === 1 ? 'it' : 'them'}. Waiting files are not restored. The request remains.
+        Tapegate removes {count(filesOnDisk, 'file')} from disk, unless another request needs{' '}
+        {filesOnDisk === 1 ? 'it' : 'them'}. Waiting files are not restored. The request stays open.
       </p>
       <Refused why={action.problem} />
     </Confirmation>
@@ -147,6 +147,7 @@ function Cancel({ request: { requestId }, again, onClose }: RequestDialogProps) 
     <Confirmation
       title={`Cancel request ${requestId}?`}
       action="Cancel request"
+      back="Keep request"
       isDangerous
       disabledReason={action.isRunning ? 'Cancelling …' : undefined}
       onConfirm={cancel}

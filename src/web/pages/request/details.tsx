@@ -53,7 +53,7 @@ function Directories({ id, version }: { id: number; version: number }) {
   const directories = data?.request?.restoredBelow ?? [];
   if (directories.length === 0) return null;
   return (
-    <Fact name="Directory on disk">
+    <Fact name="Folder on disk">
       {directories.map((directory) => (
         <code key={directory}>{directory} </code>
       ))}

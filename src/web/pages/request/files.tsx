@@ -153,7 +153,7 @@ function StateFilter({
 
 function NoFiles({ isFiltered }: { isFiltered: boolean }) {
   return (
-    <Empty icon={FileSearch} title={isFiltered ? 'No file matches' : 'The request contains no files'}>
+    <Empty icon={FileSearch} title={isFiltered ? 'No matching files' : 'The request contains no files'}>
       {isFiltered && <p>Choose another state, or search for another part of a path (case-sensitive).</p>}
     </Empty>
   );

@@ -1,13 +1,13 @@
 /** Shows how far a request is: a bar, counts, the arrival in one sentence, and the rate. */
 import { CircleCheck, Clock, TriangleAlert } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
-import { formatFiles } from '../../../core/text/requested-files.js';
 import { formatSpan } from '../../../core/text/spans.js';
 import { count, formatBytes, isSoon, share } from '../../format';
 import { describeMatching, describeNoMatch } from '../../no-match';
 import { useNow } from '../../now';
 import { Bar } from '../../parts/bar';
 import { Moment } from '../../parts/moment';
+import { formatRestored } from '../../parts/restored';
 import { isOver } from '../../parts/state';
 import { linkTo } from '../../route';
 import { formatClock } from './clock';
@@ -23,7 +23,7 @@ export function RequestProgress({ request }: { request: ShownRequest }) {
       {filesTotal > 0 && (
         <div class="request-bar">
           <Bar value={done} label={what} />
-          <strong>{Math.floor(done * 100)} %</strong>
+          <strong>{Math.floor(done * 100)}%</strong>
         </div>
       )}
       <p role="status">
@@ -49,8 +49,8 @@ export function RequestProgress({ request }: { request: ShownRequest }) {
 }
 
 function describeCounts(request: ShownRequest): string {
-  const { state, bytesOnDisk, bytesTotal } = request;
-  return `${isOver(state) ? 'Had ' : ''}${formatFiles(request, count)}, ${formatBytes(bytesOnDisk)} of ${formatBytes(bytesTotal)}`;
+  const { bytesOnDisk, bytesTotal } = request;
+  return `${formatRestored(request)}, ${formatBytes(bytesOnDisk)} of ${formatBytes(bytesTotal)}`;
 }
 
 /** Returns text such as `2 names not found, 1 file over the quota`; an empty string if no file is missing. */
@@ -92,15 +92,15 @@ function Arrival({ request }: { request: ShownRequest }) {
     const isWhole = filesOnDisk === filesTotal;
     return (
       <ArrivalLine isGood={isWhole}>
-        {isWhole ? 'All files arrived' : 'The request ended'} <Moment at={finishedAt} side="past" />,{' '}
-        {formatSpan(Math.max(took, 1))} after the request.
+        {isWhole ? 'All files restored' : 'The request ended'} <Moment at={finishedAt} side="past" />,{' '}
+        {isWhole ? 'in' : 'after'} {formatSpan(Math.max(took, 1))}
       </ArrivalLine>
     );
   }
   const end = request.end ?? waiting?.end;
   if (!end) {
-    const why = waiting?.endUnknown ?? 'the plan has not been made yet';
-    return <ArrivalLine>It is not known yet when all files will be on disk: {why}.</ArrivalLine>;
+    const why = waiting?.endUnknown ?? 'The plan has not been made yet';
+    return <ArrivalLine>No arrival time yet. {capitalize(why)}</ArrivalLine>;
   }
   const what = filesFailed > 0 ? 'The other files' : 'All files';
   const note = end.isMeasured ? '' : ' (estimate without measurements)';
@@ -121,6 +121,8 @@ function Arrival({ request }: { request: ShownRequest }) {
     </ArrivalLine>
   );
 }
+
+const capitalize = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
 
 function ArrivalLine({ isGood, children }: { isGood?: boolean; children: ComponentChildren }) {
   const Icon = isGood === undefined ? Clock : isGood ? CircleCheck : TriangleAlert;

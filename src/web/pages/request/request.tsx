@@ -1,10 +1,12 @@
 /** The view of one request: its progress, a timeline, actions, and tabs with files, activity, waits and details. */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { RequestPageDocument } from '../../../generated/operations.js';
+import { useShortcuts } from '../../keyboard';
 import { useProgress } from '../../live-progress';
 import { useRequestChanges } from '../../live-site';
 import { Breadcrumb } from '../../parts/breadcrumb';
 import { Problem } from '../../parts/problem';
+import { nameRequest } from '../../parts/request-name';
 import { Skeleton } from '../../parts/skeleton';
 import { isOver, RequestStateName } from '../../parts/state';
 import { type Tab, Tabs } from '../../parts/tabs';
@@ -36,6 +38,15 @@ export function RequestPage({ id }: { id: string }) {
 function KnownRequest({ requestId }: { requestId: number }) {
   const { data, error, requestedAt, again } = useViewQuery(RequestPageDocument, { id: requestId });
   const [version, setVersion] = useState(0);
+  useShortcuts([
+    {
+      key: 'u',
+      text: 'Go to the list of requests',
+      run: () => {
+        location.hash = linkTo(['requests']);
+      },
+    },
+  ]);
   const reload = useCallback(() => {
     again();
     setVersion((before) => before + 1);
@@ -61,7 +72,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
             <RequestStateName request={request} />
           </Title>
           <p class="request-label">
-            <bdi>{request.label || request.pattern || 'A list of files'}</bdi>
+            <bdi>{nameRequest(request)}</bdi>
           </p>
         </div>
         <RequestActions request={request} again={reload} />
@@ -88,12 +99,16 @@ function RequestTabs(props: RequestTabsProps) {
   const tabs: Tab[] = [
     { value: 'files', title: 'Files', count: request.filesTotal, content: () => <RequestFiles {...props} /> },
     { value: 'activity', title: 'Activity', content: () => <Activity request={request} version={version} /> },
-    {
-      value: 'waits',
-      title: 'Why it waits',
-      count: waiting > 0 && !isOver(request.state) ? waiting : undefined,
-      content: () => <WhyItWaits request={request} version={version} />,
-    },
+    ...(waiting > 0 && !isOver(request.state)
+      ? [
+          {
+            value: 'waits',
+            title: 'Waiting',
+            count: waiting,
+            content: () => <WhyItWaits request={request} version={version} />,
+          },
+        ]
+      : []),
     { value: 'details', title: 'Details', content: () => <Details request={request} version={version} /> },
   ];
   const chosen = tabs.find(({ value }) => value === search.get('tab'))?.value ?? 'files';

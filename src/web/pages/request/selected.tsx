@@ -166,7 +166,7 @@ function Transfers({ request: { requestId }, files }: Pick<ChangesProps, 'reques
         Download as zip
       </Button>
       <Button icon={ListEnd} onClick={() => setListing(true)} disabledReason={none}>
-        List for wget
+        wget list
       </Button>
       <Refused why={zip.problem} />
       {isListing && <UrlList requestId={requestId} files={served} onClose={() => setListing(false)} />}

@@ -1,5 +1,5 @@
 /** Shows the steps of a request, from its creation to its expiry, with their times. */
-import { Check, Circle, LoaderCircle, X } from 'lucide-preact';
+import { CalendarClock, Check, Circle, LoaderCircle, X } from 'lucide-preact';
 import { useNow } from '../../now';
 import { Moment } from '../../parts/moment';
 import { isOver } from '../../parts/state';
@@ -16,7 +16,9 @@ interface Step {
 const icons = { done: Check, current: LoaderCircle, future: Circle, skipped: X };
 const inWords = { done: 'done', current: 'now', future: 'later', skipped: 'did not happen' };
 
-/** Returns the steps of a request. The first step that has not happened is the current one. */
+const EXPIRES = 'Expires';
+
+/** Returns the steps of a request. The first step that has not happened is the current one, except the expiry. */
 function stepsOf(request: ShownRequest): Step[] {
   const { state, createdAt, recallsStartedAt, firstFileOnDiskAt, finishedAt, retention, filesOnDisk } = request;
   const hasEnded = isOver(state);
@@ -32,13 +34,13 @@ function stepsOf(request: ShownRequest): Step[] {
     ],
     ['First file', firstFileOnDiskAt, hasFirst],
     ['Last file', isWhole ? finishedAt : (request.end?.planned ?? request.waiting?.end?.planned ?? null), isWhole],
-    [state === 'CANCELLED' ? 'Cancelled' : hasEnded ? 'Expired' : 'Expires', retention, hasEnded],
+    [state === 'CANCELLED' ? 'Cancelled' : hasEnded ? 'Expired' : EXPIRES, retention, hasEnded],
   ];
   const current = happened.findIndex(([, , hasHappened]) => !hasHappened);
   return happened.map(([name, at, hasHappened], index) => ({
     name,
     at,
-    place: hasHappened ? 'done' : hasEnded ? 'skipped' : index === current ? 'current' : 'future',
+    place: hasHappened ? 'done' : hasEnded ? 'skipped' : index === current && name !== EXPIRES ? 'current' : 'future',
   }));
 }
 
@@ -47,7 +49,7 @@ export function Timeline({ request }: { request: ShownRequest }) {
   return (
     <ol class="timeline" aria-label="Timeline">
       {stepsOf(request).map(({ name, at, place }) => {
-        const Icon = icons[place];
+        const Icon = name === EXPIRES ? CalendarClock : icons[place];
         return (
           <li key={name} class={place} aria-current={place === 'current' ? 'step' : undefined}>
             <span class="dot">
@@ -59,7 +61,7 @@ export function Timeline({ request }: { request: ShownRequest }) {
             </span>
             {at !== null && place !== 'skipped' && (
               <span class="step-time">
-                {place === 'done' || name === 'Expires' ? '' : 'about '}
+                {place === 'done' || name === EXPIRES ? '' : 'about '}
                 {formatClock(at, now)}
                 <br />
                 <Moment at={at} side={place === 'done' ? 'past' : 'ahead'} />

@@ -37,10 +37,10 @@ export function UrlList({ requestId, files, onClose }: UrlListProps) {
         </Button>
       }
     >
-      <p>Save the list, put your token into the variable TOKEN, and run this command in the directory of the list:</p>
+      <p>Save the list, set the variable TOKEN to your token, and run this command in the folder of the list:</p>
       <pre class="command">{COMMAND}</pre>
       <p class="hint">
-        wget creates the directories of the files. Add <code>-c</code> to continue an interrupted download.
+        wget creates the folders of the files. Add <code>-c</code> to continue an interrupted download.
       </p>
       <label>
         URLs

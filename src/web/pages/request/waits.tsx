@@ -54,7 +54,7 @@ export function WhyItWaits({ request, version }: { request: ShownRequest; versio
         {queuePosition === null
           ? ' waiting.'
           : ` waiting. The next volume with files of this request is at position ${formatNumber(queuePosition)} in the queue.`}
-        {endUnknown && ` It is not known yet when the request will end: ${endUnknown}.`}
+        {endUnknown && ` No arrival time yet. ${endUnknown.charAt(0).toUpperCase()}${endUnknown.slice(1)}`}
       </p>
       <Table
         label="Why the files wait"

@@ -1,20 +1,24 @@
 /** Changes several requests, one after another, and reports the result of each. */
 
-import type { Client } from '@urql/core';
+import type { Client, OperationResult } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { CalendarPlus, CircleX, X } from 'lucide-preact';
 import { useState } from 'preact/hooks';
-import { CancelRequestDocument, UpdateRequestDocument } from '../../../generated/operations.js';
+import { CancelRequestDocument, RequestExpiryDocument, UpdateRequestDocument } from '../../../generated/operations.js';
 import { failureOf } from '../../actions';
 import { count } from '../../format';
 import { Button } from '../../parts/button';
 import { Confirmation } from '../../parts/dialog';
 import { messageOfChange } from '../../parts/problem';
+import { isOver } from '../../parts/state';
 import { useToast } from '../../parts/toast';
+import { dateIn, endOfDay, refuseDate, UntilField } from '../../parts/until-field';
 import type { ChosenRequests } from './chosen-requests';
 
-/** A change to one request. Resolves to an error message; undefined if the change was made. */
-type Change = (client: Client, requestId: number) => Promise<string | undefined>;
+/** The result of a change to one request: made, not needed, or an error message. */
+type Result = 'made' | 'skipped' | { failure: string };
+
+type Change = (client: Client, requestId: number) => Promise<Result>;
 
 interface Done {
   isRunning: boolean;
@@ -49,9 +53,9 @@ export function BulkBar({ selection, again }: BulkBarProps) {
         <ExtendDialog
           ids={ids}
           onClose={close}
-          onExtend={(retention) => {
+          onExtend={(until) => {
             close();
-            void run(ids, (client, id) => extend(client, id, retention), 'extended');
+            void run(ids, (client, id) => extend(client, id, until), 'extended');
           }}
         />
       )}
@@ -59,6 +63,7 @@ export function BulkBar({ selection, again }: BulkBarProps) {
         <Confirmation
           title={`Cancel ${count(ids.length, 'request')}?`}
           action={`Cancel ${count(ids.length, 'request')}`}
+          back="Keep requests"
           isDangerous
           onClose={close}
           onConfirm={() => {
@@ -74,58 +79,61 @@ export function BulkBar({ selection, again }: BulkBarProps) {
   );
 }
 
-const DAY_MS = 86_400_000;
 const DAYS = 30;
-
-/** Returns a date as the field for dates expects it. */
-const dayIn = (days: number): string => new Date(Date.now() + days * DAY_MS).toISOString().slice(0, 10);
 
 interface ExtendDialogProps {
   ids: readonly number[];
-  onExtend(retention: string): void;
+  onExtend(until: Date): void;
   onClose(): void;
 }
 
 function ExtendDialog({ ids, onExtend, onClose }: ExtendDialogProps) {
-  const [day, setDay] = useState(dayIn(DAYS));
-  const time = Date.parse(day);
-  const isFuture = time > Date.now();
+  const [day, setDay] = useState(() => dateIn(DAYS));
+  const problem = refuseDate(day);
+  const until = endOfDay(day);
   return (
     <Confirmation
       title={`Extend ${count(ids.length, 'request')}`}
       action={`Extend ${count(ids.length, 'request')}`}
-      disabledReason={isFuture ? undefined : 'Choose a date in the future.'}
+      disabledReason={problem}
       onClose={onClose}
-      onConfirm={() => onExtend(new Date(time).toISOString())}
+      onConfirm={() => until && onExtend(until)}
     >
-      <label>
-        Keep the files until
-        <input
-          type="date"
-          value={day}
-          min={dayIn(1)}
-          aria-invalid={!isFuture}
-          onInput={(event) => setDay(event.currentTarget.value)}
-        />
-      </label>
+      <UntilField
+        label="Keep the files until the end of"
+        value={day}
+        problem={problem}
+        hint="The time zone is the one of this browser"
+        onChange={setDay}
+      />
       <p class="hint">
-        The requests expire when this day begins in UTC, even if they would have expired later. A request that has
-        expired is restored again, and counts towards its quota.
+        Requests that expire later keep their date. A request that has expired is restored again, and counts towards its
+        quota.
       </p>
       <p>Requests: {ids.join(', ')}</p>
     </Confirmation>
   );
 }
 
-async function extend(client: Client, requestId: number, retention: string): Promise<string | undefined> {
-  const variables = { input: { requestId, retention } };
-  const { data, error } = await client.mutation(UpdateRequestDocument.toString(), variables).toPromise();
-  return error ? messageOfChange(error) : failureOf(data);
+/** Extends a request, unless it already expires later. */
+async function extend(client: Client, requestId: number, until: Date): Promise<Result> {
+  const read = await client
+    .query(RequestExpiryDocument.toString(), { id: requestId }, { requestPolicy: 'network-only' })
+    .toPromise();
+  if (read.error) return { failure: messageOfChange(read.error) };
+  const request = read.data?.request;
+  if (request && !isOver(request.state) && Date.parse(request.retention) >= until.getTime()) return 'skipped';
+  const variables = { input: { requestId, retention: until.toISOString() } };
+  return toResult(await client.mutation(UpdateRequestDocument.toString(), variables).toPromise());
 }
 
-async function cancel(client: Client, requestId: number): Promise<string | undefined> {
-  const { data, error } = await client.mutation(CancelRequestDocument.toString(), { id: requestId }).toPromise();
-  return error ? messageOfChange(error) : failureOf(data);
+async function cancel(client: Client, requestId: number): Promise<Result> {
+  return toResult(await client.mutation(CancelRequestDocument.toString(), { id: requestId }).toPromise());
+}
+
+function toResult({ data, error }: OperationResult): Result {
+  const failure = error ? messageOfChange(error) : failureOf(data);
+  return failure === undefined ? 'made' : { failure };
 }
 
 /** Returns a function that changes requests one after another. Requests that could not be changed stay selected. */
@@ -135,15 +143,18 @@ function useBulk({ choose }: ChosenRequests, again: () => void) {
   const [{ isRunning, processed }, setDone] = useState<Done>({ isRunning: false, processed: 0 });
   const run = async (ids: readonly number[], change: Change, done: string) => {
     const failures = new Map<number, string>();
+    let skipped = 0;
     for (const [index, id] of ids.entries()) {
       setDone({ isRunning: true, processed: index });
-      const failure = await change(client, id);
-      if (failure !== undefined) failures.set(id, failure);
+      const result = await change(client, id);
+      if (result === 'skipped') skipped++;
+      else if (result !== 'made') failures.set(id, result.failure);
     }
     setDone({ isRunning: false, processed: 0 });
     choose(failures.keys());
-    if (failures.size === 0) toast(`${count(ids.length, 'request')} ${done}.`);
-    else toast(describeFailures(failures, { total: ids.length, done }), { tone: 'bad' });
+    const text = describeResults(failures, { total: ids.length, skipped, done });
+    if (failures.size === 0) toast(text);
+    else toast(text, { tone: 'bad' });
     again();
   };
   return { isRunning, processed, run };
@@ -151,8 +162,15 @@ function useBulk({ choose }: ChosenRequests, again: () => void) {
 
 const MAX_NAMED = 5;
 
-function describeFailures(failures: ReadonlyMap<number, string>, { total, done }: { total: number; done: string }) {
+function describeResults(
+  failures: ReadonlyMap<number, string>,
+  { total, skipped, done }: { total: number; skipped: number; done: string },
+): string {
+  const made = total - failures.size - skipped;
+  const first = made === total ? count(total, 'request') : `${made} of ${count(total, 'request')}`;
+  const kept = skipped === 0 ? '' : ` ${count(skipped, 'request')} kept ${skipped === 1 ? 'its' : 'their'} later date.`;
   const named = [...failures].slice(0, MAX_NAMED).map(([id, failure]) => `request ${id}: ${failure}`);
   const more = failures.size > MAX_NAMED ? [`and ${failures.size - MAX_NAMED} more`] : [];
-  return `${total - failures.size} of ${count(total, 'request')} ${done}. Failed: ${[...named, ...more].join('; ')}`;
+  const failed = failures.size === 0 ? '' : ` Failed: ${[...named, ...more].join('; ')}`;
+  return `${first} ${done}.${kept}${failed}`;
 }

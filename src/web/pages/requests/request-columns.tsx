@@ -1,20 +1,19 @@
 /** The columns of the list of requests. */
-import { formatFiles, formatMissing } from '../../../core/text/requested-files.js';
+import { formatMissing } from '../../../core/text/requested-files.js';
 import { formatSpan } from '../../../core/text/spans.js';
 import type { RequestLineFragment } from '../../../generated/operations.js';
 import { count, formatBytes, formatTime, share } from '../../format';
 import type { Progress } from '../../live-progress';
 import { Bar } from '../../parts/bar';
 import { Moment } from '../../parts/moment';
+import { nameRequest } from '../../parts/request-name';
+import { formatRestored } from '../../parts/restored';
 import { isOver, RequestStateName } from '../../parts/state';
 import type { Column } from '../../parts/table';
 import { linkTo } from '../../route';
 
 /** A request with its live progress, if it is active. */
 export type ShownLine = RequestLineFragment & Partial<Pick<Progress, 'bytesPerSecond' | 'elapsedSeconds' | 'end'>>;
-
-export const nameRequest = ({ label, pattern }: Pick<RequestLineFragment, 'label' | 'pattern'>): string =>
-  label || pattern || 'a list of files';
 
 /** @param hasQuota whether the list has requests of several quotas */
 export function createColumns({ hasQuota }: { hasQuota: boolean }): Column<ShownLine>[] {
@@ -67,19 +66,18 @@ function ProgressCell({ line }: { line: ShownLine }) {
   return (
     <span class="request-progress">
       <Bar value={part} kind={filesFailed > 0 ? 'failed' : 'done'} label={`Request ${requestId}: ${what}`} />
-      <span>{[`${Math.floor(part * 100)} %`, rate, elapsed].filter(Boolean).join(', ')}</span>
+      <span>{[`${Math.floor(part * 100)}%`, rate, elapsed].filter(Boolean).join(', ')}</span>
     </span>
   );
 }
 
 function FilesCell({ line }: { line: ShownLine }) {
-  const { state, filesTotal, filesFailed } = line;
+  const { filesTotal, filesFailed } = line;
   if (filesTotal === 0) return <span class="quiet">The request contains no files</span>;
   const missing = formatMissing(line, count);
   return (
     <span>
-      {isOver(state) ? 'Had ' : ''}
-      {formatFiles(line, count)}
+      {formatRestored(line)}
       {filesFailed > 0 && <strong class="failed">, {count(filesFailed, 'file')} failed</strong>}
       {missing && <span class="quiet">; {missing}</span>}
     </span>

@@ -8,6 +8,7 @@ import { Empty } from '../../parts/empty';
 import { Pages, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';
 import { QuotaChoice } from '../../parts/quota-choice';
+import { nameRequest } from '../../parts/request-name';
 import { Search } from '../../parts/search';
 import { Skeleton } from '../../parts/skeleton';
 import { Table } from '../../parts/table';
@@ -18,7 +19,7 @@ import { useViewQuery } from '../../view-query';
 import { BulkBar } from './bulk-bar';
 import { type ChosenRequests, readChosen, useChosenRequests } from './chosen-requests';
 import { formatSort, ORDERS, orderByOf, readSort, resort } from './orders';
-import { createColumns, nameRequest, type ShownLine } from './request-columns';
+import { createColumns, type ShownLine } from './request-columns';
 import { StateTabs, statesOf } from './state-tabs';
 import './requests.css';
 
