@@ -69,7 +69,7 @@ export function Activity({ request, version }: ActivityProps) {
   const isWhole = page?.pageInfo.hasNextPage === false;
   return (
     <>
-      <ol class="activity" aria-label="Activity, newest first">
+      <ol class="request-activity" aria-label="Activity, newest first">
         {entries.map((entry, index) => (
           <Line key={index} entry={entry} />
         ))}

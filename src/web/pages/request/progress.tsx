@@ -19,7 +19,7 @@ export function RequestProgress({ request }: { request: ShownRequest }) {
   const missing = describeMissing(request);
   const done = share(filesOnDisk, filesTotal);
   return (
-    <section class="request-progress" aria-label="Progress">
+    <section class="request-state" aria-label="Progress">
       {filesTotal > 0 && (
         <div class="request-bar">
           <Bar value={done} label={what} />
@@ -127,7 +127,7 @@ const capitalize = (text: string): string => text.charAt(0).toUpperCase() + text
 function ArrivalLine({ isGood, children }: { isGood?: boolean; children: ComponentChildren }) {
   const Icon = isGood === undefined ? Clock : isGood ? CircleCheck : TriangleAlert;
   return (
-    <p class="arrival">
+    <p class="request-arrival">
       <Icon class="icon" size={18} aria-hidden="true" />
       <span>{children}</span>
     </p>
