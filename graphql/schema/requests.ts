@@ -329,6 +329,8 @@ export const RequestFileType = builder.prismaNode('RequestFile', {
   }),
 });
 
+export const RequestFileConnection = countedConnection(RequestFileType, 'RequestFile');
+
 const UnresolvedPathType = builder.prismaObject('UnresolvedPath', {
   description: 'A requested path whose file is not in the request. The field `reason` shows why.',
   fields: (t) => ({
@@ -367,7 +369,7 @@ builder.prismaObjectFields('Request', (t) => ({
         return resolveInnerPage({ ctx, info, parentId: id }, { read, count: countFilesOf }, { ...args, match });
       },
     },
-    countedConnection(RequestFileType, 'RequestFile'),
+    RequestFileConnection,
   ),
   unresolved: t.connection(
     {

@@ -19,6 +19,7 @@ import './doctor.js';
 import './plan.js';
 import './simulated-plan.js';
 import './recalls.js';
+import './failed-files.js';
 import './site.js';
 import './verifications.js';
 import './suspensions.js';

@@ -105,6 +105,7 @@ export const policy = {
   listProcesses: 'look',
   simulatePlan: 'look',
   listRecalls: 'look',
+  listFailedFiles: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

@@ -139,6 +139,7 @@ const common: Partial<Record<Operation, string>> = {
   getVolume: '{ result: volume(name: "V1") { name } }',
   listDrives: '{ result: drives { totalCount } }',
   listRecalls: '{ result: recalls { totalCount } }',
+  listFailedFiles: '{ result: failedFiles { totalCount } }',
   simulatePlan: '{ result: simulatePlan(input: {}) { comparison { at } errors { __typename message } } }',
   listLibraries: '{ result: libraries { totalCount } }',
   readSettings: '{ result: libraries { edges { node { settings { name } } } } }',

@@ -132,6 +132,19 @@ const lists: Record<string, List> = {
     },
     remove: (path) => sql(`UPDATE request_file SET state = 'FAILED' WHERE error = $1`, [path]),
   },
+  failedFiles: {
+    query: () => '{ failedFiles(%',
+    node: 'error',
+    fill: async (name) => {
+      await addSix(name);
+      const id = await addRequest(name, { pattern: `/${name}/` });
+      await sql(
+        `UPDATE request_file h SET state = 'FAILED', error = f.path FROM tape_file f WHERE f.id = h.file_id AND request_id = $1`,
+        [id],
+      );
+    },
+    remove: (path) => sql(`UPDATE request_file SET state = 'RELEASED', is_ended = true WHERE error = $1`, [path]),
+  },
   unresolved: {
     query: (id) => `{ request(requestId: ${id}) { unresolved(%`,
     node: 'path',

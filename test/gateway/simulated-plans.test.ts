@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
+import { cancel } from '../support/mutations.js';
 import { resume, suspend } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';
 
@@ -227,6 +228,22 @@ describe('a volume', () => {
       name: 'VB',
     });
     expect(all.recalls).toMatchObject({ totalCount: 1, edges: [{ node: { lastError: 'no room', nextTryAt: null } }] });
+  });
+
+  test('shows the files that failed permanently in requests that have not ended, those of the newest request first', async () => {
+    await sql(`UPDATE request_file SET state = 'FAILED', error_class = 'PERMANENT', error = 'no such block'
+      WHERE file_id IN (SELECT id FROM tape_file WHERE path IN ('/p/A', '/p/B'))`);
+    const { rows } = await sql('SELECT id FROM request ORDER BY id');
+    const [first, second] = rows.map(({ id }: { id: number }) => id);
+    const query =
+      '{ failedFiles(volume: "VA") { totalCount edges { node { file { path } errorClass error request { requestId quota { user } } } } } }';
+    const failed = { file: { path: '/p/A' }, errorClass: 'PERMANENT', error: 'no such block' };
+    const ofAnn = { node: { ...failed, request: { requestId: first, quota: { user: 'ann' } } } };
+    const ofBob = { node: { ...failed, request: { requestId: second, quota: { user: 'bob' } } } };
+    expect(await askData(app, query)).toEqual({ failedFiles: { totalCount: 2, edges: [ofBob, ofAnn] } });
+    expect(await askData(app, '{ failedFiles { totalCount } }')).toEqual({ failedFiles: { totalCount: 3 } });
+    await cancel(app, Number(second));
+    expect(await askData(app, query)).toEqual({ failedFiles: { totalCount: 1, edges: [ofAnn] } });
   });
 
   test('that does not exist is null, and has no recalls', async () => {

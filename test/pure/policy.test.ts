@@ -13,7 +13,7 @@ const operations: Record<Right, string> = {
   manage: `createWebhook listWebhookMessages listWebhooks removeQuotaMember removeWebhook rotateWebhookSecret setQuotaMember updateWebhook
     testWebhook`,
   look: `listLegacyUses listPathRules listProcesses listVerifications readDriveHosts readHistory readHostsOf readMetrics
-    listRecalls readLibraryProblems readSettings readStagingFigures readUsage readVolumeFiguresOf simulatePlan watchSite`,
+    listFailedFiles listRecalls readLibraryProblems readSettings readStagingFigures readUsage readVolumeFiguresOf simulatePlan watchSite`,
   operate: `addLibrary createToken removeRestoreDisk purgeFiles purgeUser importRows listAudit listFindings listTokens moveVolume
     reinstateFiles reinstateVolume removeLibrary removePathRule removeQuota renameFiles repairFindings resizeRestoreDisk resume retireVolume
     revokeToken setDisk updateLibrary setMedium addPathRule setRequestPriority setQuota suspend verifyFiles withdrawFiles`,

@@ -115,6 +115,15 @@ export async function getRequest(ctx: Context, id: number): Promise<RequestWithQ
   return toRequest(row);
 }
 
+/** Returns the requests with the given ids. Omits requests that the caller is not allowed to see. */
+export async function readRequests(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestWithQuota>> {
+  const rows = await ctx.db.rows<object>(
+    sql`SELECT ${requestColumns} FROM request r JOIN quota q ON q.id = r.quota_id
+        WHERE r.id = ANY(${ids}::int[]) AND ${isVisibleQuota(ctx)}`,
+  );
+  return new Map(rows.map((row) => [toRequest(row).id, toRequest(row)]));
+}
+
 /**
  * Parses a request id.
  * @throws NotFoundError if the text is not an id
@@ -334,9 +343,10 @@ const withFields = (fields: object) => ({
   columns: sql`${columnsOf(requestFileFields, 'c')}, ${columnsOf(fields, 'f', 'file.')}`,
   takeFile: rowTaker<TapeFile>(fields, 'file.'),
 });
-const [withCommonFields, withAllFields] = [withFields(commonFileFields), withFields(fileFields)];
+const withCommonFields = withFields(commonFileFields);
+export const withAllFields = withFields(fileFields);
 
-interface RequestFileWithFile extends RequestFile {
+export interface RequestFileWithFile extends RequestFile {
   file: TapeFile;
 }
 
