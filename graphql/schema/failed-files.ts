@@ -1,11 +1,11 @@
 /** Defines the GraphQL query for the files that failed permanently in live requests. */
 import { type FailedFileKey, listFailedFiles } from '../../src/domain/requests/failed-files.js';
-import { type RequestFileWithFile, readRequests } from '../../src/domain/requests/rows.js';
+import { type RequestFileWithFile, readRequestsById } from '../../src/domain/requests/rows.js';
 import { builder, nullable, pageComplexity } from './builder.js';
 import { createBatch, createCursors, MAX_INT, resolveCursorPage } from './pages.js';
 import { RequestFileConnection, RequestFileType, RequestType } from './requests.js';
 
-const requests = createBatch(readRequests);
+const requests = createBatch(readRequestsById);
 
 builder.prismaObjectField(RequestFileType, 'request', (t) =>
   t.field({

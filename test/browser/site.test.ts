@@ -46,6 +46,8 @@ beforeAll(async () => {
   await createRequest(app.ctx, { quota: 'bob', pattern: `/site/${mounted}/` });
   await app.ctx.db.pool.query(`INSERT INTO verification (file_id, attempts, error_class, error, at)
     SELECT id, 3, 'PERMANENT', 'the checksum differs', timezone('utc', now()) FROM tape_file WHERE path = '/site/SITE03/1.nc'`);
+  await app.ctx.db.pool.query(`UPDATE request_file SET state = 'FAILED', error_class = 'MEDIA', error = 'the drive lost the tape'
+    WHERE file_id = (SELECT id FROM tape_file WHERE path = '/site/SITE04/1.nc')`);
   await app.ctx.db.pool.query(`INSERT INTO running_process (id, kind, host, pid, version, started_at, seen_at, lag_seconds)
     VALUES (gen_random_uuid(), 'ENGINE', 'tape-2', 7, '1.0.0', timezone('utc', now()) - interval '2 hours', timezone('utc', now()) - interval '1 hour', 0)`);
   viewer = (await createToken(app.ctx, { name: 'watcher', role: 'VIEWER' })).secret;
@@ -74,6 +76,7 @@ const views: View[] = [
   ['#/curves?hours=168', 'Charts'],
   ['#/volumes', 'SITE01'],
   ['#/volumes/SITE03', '/site/SITE03/1.nc'],
+  ['#/volumes/SITE04?tab=failed', 'the drive lost the tape'],
   ['#/volumes/SITE03?tab=queue', '/site/SITE03/2.nc'],
   ['#/volumes/SITE03?tab=verifications', 'the checksum differs'],
   ['#/volumes/SITE03?tab=audit', 'Nobody has changed this volume'],
@@ -82,7 +85,8 @@ const views: View[] = [
   ['#/libraries', 'Libraries'],
   ['#/suspensions', 'Out of service'],
   ['#/users', 'alice'],
-  ['#/failures', 'No recall has an error'],
+  ['#/failures', 'the drive lost the tape'],
+  ['#/failures?tab=recalls', 'No recalls have errors'],
   ['#/failures?tab=verifications', 'the checksum differs'],
   ['#/processes', 'Silent'],
   ['#/audit?operation=createToken', 'createToken'],
@@ -109,6 +113,12 @@ test('the overview shows what the drives read, for whom, and each change at once
   await page.getByText('it is loud').first().waitFor();
   await resume(app, 'DRIVE', 'drive-2');
   await page.getByText('it is loud').first().waitFor({ state: 'detached' });
+  await page.getByRole('link', { name: /^\d files? failed permanently$/ }).click();
+  await page
+    .getByRole('row', { name: /SITE04\/1\.nc SITE04 \d+ of (alice|bob).* cartridge the drive lost the tape/ })
+    .first()
+    .waitFor();
+  await page.goBack();
   await page.getByRole('link', { name: mounted }).click();
   await page.getByRole('heading', { name: `Volume ${mounted}` }).waitFor();
   expect(faults).toEqual([]);
@@ -176,6 +186,10 @@ test('what would happen without a drive is shown beside the present, has an addr
   expect(page.url()).toBe(address);
   const other = await openAs(viewer, address.slice(address.indexOf('#')));
   await other.page.getByRole('row', { name: /^Working drives 2 4 2 more$/ }).waitFor();
+  await page.getByLabel('Volume name').fill('NONE');
+  await page.getByRole('button', { name: 'Add' }).click();
+  await page.getByRole('alert').getByText('there is no volume "NONE"').waitFor();
+  expect(page.url()).toBe(address);
   await page.goBack();
   await figure('Working drives').getByText('1 fewer').waitFor();
   await page.getByRole('button', { name: `Keep ${waiting} in service` }).click();
@@ -192,7 +206,7 @@ test('a volume shows the files of a stage, and the errors of its recalls', async
   await page.getByText('No file matches').waitFor();
   expect(page.url()).toBe(`${app.url}/#/volumes/SITE00?stage=RESTORED`);
   await page.goto(`${app.url}/#/volumes/SITE03?tab=errors`);
-  await page.getByText('No recall has an error').waitFor();
+  await page.getByText('No recalls have errors').waitFor();
   await app.ctx.db.pool.query(`UPDATE recall SET attempts = 2, error_class = 'MEDIA', error = 'bad block', not_before = timezone('utc', now()) + interval '1 day'
     WHERE file_id = (SELECT id FROM tape_file WHERE path = '/site/SITE03/2.nc')`);
   await page.reload();

@@ -116,7 +116,7 @@ export async function getRequest(ctx: Context, id: number): Promise<RequestWithQ
 }
 
 /** Returns the requests with the given ids. Omits requests that the caller is not allowed to see. */
-export async function readRequests(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestWithQuota>> {
+export async function readRequestsById(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestWithQuota>> {
   const rows = await ctx.db.rows<object>(
     sql`SELECT ${requestColumns} FROM request r JOIN quota q ON q.id = r.quota_id
         WHERE r.id = ANY(${ids}::int[]) AND ${isVisibleQuota(ctx)}`,

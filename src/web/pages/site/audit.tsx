@@ -1,7 +1,6 @@
 /** Shows the audit log: each change, who made it, and its result. The address has the filters. */
 import { ScrollText } from 'lucide-preact';
-import { AuditDocument, type AuditRowFragment } from '../../../generated/operations.js';
-import { useSiteQuery } from '../../live-site';
+import { AuditDocument, type AuditResult, type AuditRowFragment } from '../../../generated/operations.js';
 import { Badge } from '../../parts/badge';
 import { Button } from '../../parts/button';
 import { Moment } from '../../parts/moment';
@@ -9,8 +8,11 @@ import { usePaging } from '../../parts/paging';
 import type { Column } from '../../parts/table';
 import { useFilters } from './filters';
 import { PAGE, SiteList } from './list';
+import { useLiveQuery } from './live';
 
 type Row = AuditRowFragment;
+
+const results: Readonly<Record<AuditResult, string>> = { BEGUN: 'Started', DONE: 'Done', FAILED: 'Failed' };
 
 export const auditColumns: Column<Row>[] = [
   { title: 'When', cell: ({ at }) => <Moment at={at} isFull side="past" /> },
@@ -28,7 +30,7 @@ export const auditColumns: Column<Row>[] = [
     title: 'Object',
     cell: ({ objectKind, object }) => (
       <>
-        {objectKind.toLowerCase()} <bdi>{object}</bdi>
+        {object !== '' && objectKind.toLowerCase()} <bdi>{object}</bdi>
       </>
     ),
   },
@@ -36,7 +38,7 @@ export const auditColumns: Column<Row>[] = [
     title: 'Result',
     cell: ({ result, errorCode, count }) => (
       <Badge tone={errorCode === null ? 'quiet' : 'bad'}>
-        {errorCode ?? result}
+        {errorCode ?? results[result]}
         {count > 1 ? `, ${count} times` : ''}
       </Badge>
     ),
@@ -49,8 +51,8 @@ const filters = {
   caller: 'Caller',
   operation: 'Operation',
   object: 'Object',
-  since: 'From day',
-  until: 'Before day',
+  since: 'From',
+  until: 'Before',
 } as const;
 type Filter = keyof typeof filters;
 const names = Object.keys(filters) as Filter[];
@@ -58,7 +60,7 @@ const names = Object.keys(filters) as Filter[];
 export function AuditPage() {
   const paging = usePaging();
   const { values, choose } = useFilters(...names);
-  const look = useSiteQuery(AuditDocument, { first: PAGE, after: paging.after, ...values }, 'AUDIT');
+  const look = useLiveQuery(AuditDocument, { first: PAGE, after: paging.after, ...values }, 'AUDIT');
   const show = (event: Event) => {
     event.preventDefault();
     const given = new FormData(event.currentTarget as HTMLFormElement);

@@ -2,14 +2,15 @@
 import { useMemo } from 'preact/hooks';
 import { HistoryDocument, type HistoryQuery } from '../../../generated/operations.js';
 import { formatNumber } from '../../format';
-import { useSiteQuery } from '../../live-site';
 import { Curve } from '../../parts/curve';
 import { Moment } from '../../parts/moment';
 import { Problem } from '../../parts/problem';
-import { type Column, Table } from '../../parts/table';
+import type { Column } from '../../parts/table';
 import { Title } from '../../parts/title';
 import { formatDuration, formatRate } from './durations';
 import { useFilters } from './filters';
+import { useLiveQuery } from './live';
+import { SiteTable } from './site-table';
 
 type Point = NonNullable<HistoryQuery['history']>[number];
 
@@ -30,27 +31,32 @@ export function CurvesPage() {
   const { values, choose } = useFilters('hours');
   const hours = Object.hasOwn(spans, values.hours ?? '') ? (values.hours ?? DEFAULT_HOURS) : DEFAULT_HOURS;
   const since = useMemo(() => new Date(Date.now() - Number(hours) * HOUR_MS).toISOString(), [hours]);
-  const { data, error, again } = useSiteQuery(HistoryDocument, { since }, 'HISTORY');
+  const { data, error, again } = useLiveQuery(HistoryDocument, { since }, 'HISTORY');
   const points = data?.history ?? [];
   const last = points.at(-1);
   const until = last ? Date.parse(last.at) + last.seconds * 1000 : Date.now();
   return (
     <>
-      <Title text="Charts">
-        <label class="inline">
-          Period
-          <select
-            value={hours}
-            onChange={({ currentTarget: { value } }) => choose({ hours: value === DEFAULT_HOURS ? undefined : value })}
-          >
-            {Object.entries(spans).map(([value, title]) => (
-              <option key={value} value={value}>
-                {title}
-              </option>
-            ))}
-          </select>
-        </label>
-      </Title>
+      <Title
+        text="Charts"
+        actions={
+          <label class="inline">
+            Period
+            <select
+              value={hours}
+              onChange={({ currentTarget: { value } }) =>
+                choose({ hours: value === DEFAULT_HOURS ? undefined : value })
+              }
+            >
+              {Object.entries(spans).map(([value, title]) => (
+                <option key={value} value={value}>
+                  {title}
+                </option>
+              ))}
+            </select>
+          </label>
+        }
+      />
       {error && <Problem error={error} again={again} />}
       <div class="charts">
         {curves.map(({ title, value, format }) => (
@@ -64,7 +70,7 @@ export function CurvesPage() {
       </div>
       <details>
         <summary>Show as a table</summary>
-        <Table label="Chart data" columns={pointColumns} rows={[...points].reverse()} keyOf={({ at }) => at} />
+        <SiteTable label="Chart data" columns={pointColumns} rows={[...points].reverse()} keyOf={({ at }) => at} />
       </details>
     </>
   );

@@ -46,7 +46,7 @@ function DriveCard({ drive }: { drive: Drive }) {
             {filesRunning > 0 ? 'Reads' : 'Has'} <VolumeLink name={volumeName} />
           </span>
         )}
-        {volumeName === null && filesRunning === 0 && !stop && <span class="facts">Waits for work</span>}
+        {volumeName === null && filesRunning === 0 && !stop && <span class="facts">Waiting for work</span>}
         {filesRunning > 0 && rate !== null && rate > 0 && <strong>{formatRate(rate)}</strong>}
       </div>
       {filesRunning > 0 && <div class="facts">{describeReading(drive)}</div>}

@@ -1,4 +1,4 @@
-/** Shows the recalls with errors, and the tape copies that could not be verified. */
+/** Shows the files that failed permanently, the recalls with errors, and the tape copies that could not be verified. */
 import { RotateCcw } from 'lucide-preact';
 import { useEffect } from 'preact/hooks';
 import {
@@ -10,7 +10,6 @@ import {
 } from '../../../generated/operations.js';
 import { useAction } from '../../actions';
 import { count } from '../../format';
-import { useSiteQuery } from '../../live-site';
 import { Badge } from '../../parts/badge';
 import { Menu } from '../../parts/menu';
 import { Moment } from '../../parts/moment';
@@ -21,17 +20,12 @@ import { Title } from '../../parts/title';
 import { useToast } from '../../parts/toast';
 import { useCaller } from '../../sign-in/caller';
 import { VolumeLink } from './drive-state';
+import { errorClasses } from './error-classes';
+import { FailedFileList } from './failed-files';
 import { useFilters } from './filters';
 import { PAGE, Rows } from './list';
+import { reloadViews, useLiveQuery } from './live';
 import { Cut } from './service';
-
-const errorClasses = {
-  TRANSIENT: 'temporary',
-  PERMANENT: 'permanent',
-  MEDIA: 'cartridge',
-  SPACE: 'no room',
-  POLICY: 'site rule',
-} as const;
 
 const pathColumn = { title: 'File', cell: ({ file }: { file: { path: string } }) => <code>{file.path}</code> };
 
@@ -53,7 +47,7 @@ const recallColumns: Column<RecallRowFragment>[] = [
   { title: 'Attempts', isNumber: true, cell: ({ attempts }) => attempts },
   { title: 'Class', cell: ({ lastErrorClass }) => (lastErrorClass ? errorClasses[lastErrorClass] : '') },
   { title: 'Last error', cell: ({ lastError }) => <Cut text={lastError ?? ''} /> },
-  { title: 'Waits since', cell: ({ createdAt }) => <Moment at={createdAt} side="past" /> },
+  { title: 'Waiting since', cell: ({ createdAt }) => <Moment at={createdAt} side="past" /> },
   { title: 'Next try', cell: ({ nextTryAt }) => (nextTryAt ? <Moment at={nextTryAt} side="ahead" /> : '') },
 ];
 
@@ -61,14 +55,14 @@ const recallColumns: Column<RecallRowFragment>[] = [
 export function RecallList({ volume, isAll = false }: { volume?: string; isAll?: boolean }) {
   const paging = usePaging();
   const variables = { volume, onlyWithErrors: !isAll, first: PAGE, after: paging.after };
-  const look = useSiteQuery(RecallsDocument, variables, 'QUEUE', 'DRIVES');
+  const look = useLiveQuery(RecallsDocument, variables, 'QUEUE', 'DRIVES');
   return (
     <Rows
       label={isAll ? 'Recalls' : 'Recalls with errors'}
       {...{ look, paging }}
       columns={[pathColumn, ...(volume === undefined ? [recallVolume] : []), ...recallColumns]}
       keyOf={({ file }) => file.path}
-      none={[isAll ? 'No file waits to be read' : 'No recall has an error']}
+      none={[isAll ? 'No files are waiting to be read' : 'No recalls have errors']}
     />
   );
 }
@@ -101,21 +95,23 @@ function VerifyMenu({ path }: { path: string }) {
   const verify = async () => {
     const found = await action.run(VerifyFilesDocument, { match: path });
     const files = found?.result?.value?.fileCount;
-    if (files !== undefined) toast(`${count(files, 'file')} will be verified again.`);
+    if (files === undefined) return;
+    toast(`${count(files, 'file')} will be verified again.`);
+    reloadViews();
   };
   return <Menu label={`Actions for ${path}`} items={[{ text: 'Verify again', icon: RotateCcw, onSelect: verify }]} />;
 }
 
 export function VerificationList({ volume }: { volume?: string }) {
   const paging = usePaging();
-  const look = useSiteQuery(VerificationsDocument, { volume, first: PAGE, after: paging.after }, 'QUEUE');
+  const look = useLiveQuery(VerificationsDocument, { volume, first: PAGE, after: paging.after }, 'QUEUE');
   return (
     <Rows
       label="Tape copies that could not be verified"
       {...{ look, paging }}
       columns={[pathColumn, ...(volume === undefined ? [verificationVolume] : []), ...verificationColumns]}
       keyOf={({ file }) => file.path}
-      none={['No verification has failed']}
+      none={['No failed verifications']}
     />
   );
 }
@@ -127,9 +123,10 @@ export function FailuresPage() {
       <Title text="Failures" />
       <Tabs
         label="Failures"
-        value={values.tab ?? 'recalls'}
-        onChoose={(tab) => choose({ tab: tab === 'recalls' ? undefined : tab })}
+        value={values.tab ?? 'files'}
+        onChoose={(tab) => choose({ tab: tab === 'files' ? undefined : tab })}
         tabs={[
+          { value: 'files', title: 'Failed files', content: () => <FailedFileList /> },
           { value: 'recalls', title: 'Recalls with errors', content: () => <RecallList /> },
           {
             value: 'verifications',

@@ -1,7 +1,7 @@
 /** Reads what the site restored in the last hour. */
 import { HistoryDocument } from '../../../generated/operations.js';
-import { useSiteQuery } from '../../live-site';
 import { useNow } from '../../now';
+import { useLiveQuery } from './live';
 
 const HOUR_MS = 3_600_000;
 const SLOT_MS = 300_000;
@@ -25,7 +25,7 @@ export function useLastHour(): LastHour | undefined {
   const end = (Math.floor(now / SLOT_MS) + 1) * SLOT_MS;
   // the same query for an hour, because another query would show no figures until its response arrives
   const since = new Date((Math.floor(now / HOUR_MS) - 1) * HOUR_MS).toISOString();
-  const { data } = useSiteQuery(HistoryDocument, { since }, 'HISTORY');
+  const { data } = useLiveQuery(HistoryDocument, { since }, 'HISTORY');
   if (!data?.history) return undefined;
   const slotOf = (at: string) => SLOTS - Math.round((end - Date.parse(at)) / SLOT_MS);
   const points = data.history

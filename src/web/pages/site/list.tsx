@@ -3,15 +3,16 @@ import { CircleCheck, type LucideIcon } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
 import type { Page } from '../../../../clients/typescript/responses.js';
 import type { SitePart, TypedDocumentString } from '../../../generated/operations.js';
-import { useSiteQuery } from '../../live-site';
 import { Empty } from '../../parts/empty';
 import { Pages, type Paging, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
-import { type Column, Table } from '../../parts/table';
+import type { Column } from '../../parts/table';
 import { Tally } from '../../parts/tabs';
 import { Title } from '../../parts/title';
 import type { ViewQuery } from '../../view-query';
+import { useLiveQuery } from './live';
+import { SiteTable } from './site-table';
 
 export const PAGE = 50;
 
@@ -40,7 +41,7 @@ export function Rows<Node>({ label, look, paging, columns, keyOf, none = ['None'
       {!shown && !error && <Skeleton />}
       {rows &&
         (rows.length > 0 ? (
-          <Table label={label} columns={columns} rows={rows} keyOf={keyOf} />
+          <SiteTable label={label} columns={columns} rows={rows} keyOf={keyOf} />
         ) : (
           <Empty title={none[0]} icon={none[1] ?? CircleCheck} />
         ))}
@@ -75,7 +76,7 @@ interface SitePage<Node> extends Pick<SiteListProps<Node>, 'title' | 'columns' |
 export function createSitePage<Node>({ document, parts, ...props }: SitePage<Node>) {
   return function Page() {
     const paging = usePaging();
-    const look = useSiteQuery(document, { first: PAGE, after: paging.after }, ...parts);
+    const look = useLiveQuery(document, { first: PAGE, after: paging.after }, ...parts);
     return <SiteList {...props} look={look} paging={paging} />;
   };
 }

@@ -11,7 +11,6 @@ import {
   SuspensionsDocument,
 } from '../../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../../format';
-import { useSiteQuery } from '../../live-site';
 import { Moment } from '../../parts/moment';
 import { Problem } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
@@ -20,13 +19,14 @@ import { Title } from '../../parts/title';
 import { DriveCards } from './drive-cards';
 import { formatDuration, formatRate } from './durations';
 import { type LastHour, useLastHour } from './last-hour';
+import { useLiveQuery } from './live';
 import { SuspendedName } from './people';
 import { Life, nameOfProcess, processKey } from './processes';
 import { Cut, ServiceState } from './service';
 import { DiskUsage } from './storage';
 
 export function OverviewPage() {
-  const { data, error, again } = useSiteQuery(DriveActivityDocument, {}, 'DRIVES', 'QUEUE', 'SUSPENSIONS', 'LIBRARIES');
+  const { data, error, again } = useLiveQuery(DriveActivityDocument, {}, 'DRIVES', 'QUEUE', 'SUSPENSIONS', 'LIBRARIES');
   const lastHour = useLastHour();
   const plan = data?.plan;
   return (
@@ -124,7 +124,7 @@ function QueueTile({ plan, lastHour }: { plan: Activity; lastHour: LastHour | un
       </span>
       <span class="facts">
         {plan.filesWaiting === 0
-          ? 'No file waits'
+          ? 'No files waiting'
           : oldest == null
             ? 'The longest wait is not measured yet'
             : `Longest wait ${formatDuration(oldest)}`}
@@ -137,22 +137,23 @@ function QueueTile({ plan, lastHour }: { plan: Activity; lastHour: LastHour | un
 }
 
 function FailuresTile({ lastHour }: { lastHour: LastHour | undefined }) {
-  const { data } = useSiteQuery(FailureCountsDocument, {}, 'QUEUE');
+  const { data } = useLiveQuery(FailureCountsDocument, {}, 'QUEUE');
+  const failed = data?.failedFiles?.totalCount ?? 0;
   const recalls = data?.recalls?.totalCount ?? 0;
   const verifications = data?.verificationFailures?.totalCount ?? 0;
+  const total = failed + recalls + verifications;
   return (
-    <Tile
-      title="Failures"
-      href="#/failures"
-      value={data ? (recalls + verifications > 0 ? formatNumber(recalls + verifications) : 'None') : '…'}
-    >
+    <Tile title="Failures" href="#/failures" value={data ? (total > 0 ? formatNumber(total) : 'None') : '…'}>
       <span class="facts">
-        <a href="#/failures">{count(recalls, 'recall')} delayed by an error</a>
+        <a href="#/failures">{count(failed, 'file')} failed permanently</a>
+      </span>
+      <span class="facts">
+        <a href="#/failures?tab=recalls">{count(recalls, 'recall')} delayed by an error</a>
       </span>
       <span class="facts">
         <a href="#/failures?tab=verifications">{count(verifications, 'failed verification')}</a>
       </span>
-      <span class="facts">{count(lastHour?.filesFailed ?? 0, 'file')} failed permanently in the last hour</span>
+      <span class="facts">{count(lastHour?.filesFailed ?? 0, 'failed restore')} in the last hour</span>
     </Tile>
   );
 }
@@ -161,7 +162,7 @@ function FailuresTile({ lastHour }: { lastHour: LastHour | undefined }) {
 const SHOWN = 10;
 
 function Disks() {
-  const { data } = useSiteQuery(RestoreDisksDocument, { first: SHOWN }, 'DISKS', 'SUSPENSIONS');
+  const { data } = useLiveQuery(RestoreDisksDocument, { first: SHOWN }, 'DISKS', 'SUSPENSIONS');
   const disks = data?.list?.edges.map(({ node }) => node) ?? [];
   return (
     <section>
@@ -195,14 +196,14 @@ function roomOn({ size, used, reserved, free }: { size: bigint; used: bigint; re
 }
 
 function OutOfService() {
-  const { data } = useSiteQuery(SuspensionsDocument, { first: SHOWN }, 'SUSPENSIONS');
+  const { data } = useLiveQuery(SuspensionsDocument, { first: SHOWN }, 'SUSPENSIONS');
   const rows = data?.list?.edges.map(({ node }) => node) ?? [];
   return (
     <section>
       <Heading href="#/suspensions" count={data?.list?.totalCount}>
         Out of service
       </Heading>
-      {data && rows.length === 0 && <p class="facts">Everything is in service.</p>}
+      {data && rows.length === 0 && <p class="facts">Everything is in service</p>}
       <ul class="plain-list">
         {rows.map((row) => (
           <li key={`${row.kind}:${row.name}`}>
@@ -223,7 +224,7 @@ function OutOfService() {
 
 /** Shows the libraries that do not answer; nothing if all libraries work. */
 function FailedLibraries() {
-  const { data } = useSiteQuery(LibrariesInServiceDocument, { first: 1000 }, 'LIBRARIES');
+  const { data } = useLiveQuery(LibrariesInServiceDocument, { first: 1000 }, 'LIBRARIES');
   const failed = data?.list?.edges.map(({ node }) => node).filter(({ problem }) => problem !== null) ?? [];
   if (failed.length === 0) return null;
   return (
@@ -243,7 +244,7 @@ function FailedLibraries() {
 }
 
 function Processes() {
-  const { data } = useSiteQuery(ProcessesDocument, {}, 'PROCESSES');
+  const { data } = useLiveQuery(ProcessesDocument, {}, 'PROCESSES');
   // show silent processes first
   const processes = [...(data?.processes ?? [])].sort((a, b) => Number(a.isAlive) - Number(b.isAlive));
   const hasEngine = processes.some(({ kind, isAlive }) => kind === 'ENGINE' && isAlive);

@@ -2,20 +2,21 @@
 import { FlaskConical, Inbox } from 'lucide-preact';
 import { DrivesAndQueueDocument, type DrivesAndQueueQuery } from '../../../generated/operations.js';
 import { count, formatBytes } from '../../format';
-import { useSiteQuery } from '../../live-site';
 import { Empty } from '../../parts/empty';
 import { Moment } from '../../parts/moment';
 import { Pages, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
-import { type Column, Table } from '../../parts/table';
+import type { Column } from '../../parts/table';
 import { Title } from '../../parts/title';
 import { type Drive, DriveState, describeReading, describeStop, stateOf, VolumeLink } from './drive-state';
 import { formatRate } from './durations';
 import { useSort } from './filters';
 import { PAGE } from './list';
+import { useLiveQuery } from './live';
 import { Cut, ServiceMenu } from './service';
 import { simulateWithout } from './simulation';
+import { SiteTable } from './site-table';
 
 type Plan = NonNullable<DrivesAndQueueQuery['plan']>;
 type Planned = Plan['queue']['edges'][number]['node'];
@@ -23,7 +24,7 @@ type Planned = Plan['queue']['edges'][number]['node'];
 export function PlanPage() {
   const paging = usePaging();
   const variables = { first: PAGE, after: paging.after };
-  const { data, error, again } = useSiteQuery(
+  const { data, error, again } = useLiveQuery(
     DrivesAndQueueDocument,
     variables,
     'DRIVES',
@@ -35,12 +36,15 @@ export function PlanPage() {
   const plan = data?.plan;
   return (
     <>
-      <Title text="Drives and queue">
-        <a class="button" href="#/what-if">
-          <FlaskConical class="icon" size={16} aria-hidden="true" />
-          What if …
-        </a>
-      </Title>
+      <Title
+        text="Drives and queue"
+        actions={
+          <a class="button" href="#/what-if">
+            <FlaskConical class="icon" size={16} aria-hidden="true" />
+            What if …
+          </a>
+        }
+      />
       {error && <Problem error={error} again={again} />}
       {!plan && !error && <Skeleton />}
       {plan && (
@@ -50,7 +54,7 @@ export function PlanPage() {
             {count(plan.queue.totalCount, 'volume')}
           </p>
           <h2>Drives</h2>
-          <Table
+          <SiteTable
             label="Drives"
             columns={driveColumns}
             rows={sorted(plan.drives)}
@@ -61,7 +65,7 @@ export function PlanPage() {
           {plan.queue.totalCount > 0 ? (
             <Queue at={plan.at} volumes={plan.queue.edges.map(({ node }) => node)} />
           ) : (
-            <Empty icon={Inbox} title="No file waits for a drive" />
+            <Empty icon={Inbox} title="No files are waiting for a drive" />
           )}
           <Pages paging={paging} info={plan.queue.pageInfo} />
         </>
@@ -114,7 +118,7 @@ function Queue({ at, volumes }: { at: string; volumes: readonly Planned[] }) {
     { title: 'Volume', isName: true, cell: ({ volumeName }) => <VolumeLink name={volumeName} /> },
     {
       title: 'Planned',
-      cell: ({ startsAt, endsAt }) =>
+      cell: ({ startsAt, endsAt, problem, reason }) =>
         startsAt && endsAt ? (
           <span class="planned">
             <svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
@@ -125,7 +129,7 @@ function Queue({ at, volumes }: { at: string; volumes: readonly Planned[] }) {
             </span>
           </span>
         ) : (
-          'no drive available'
+          (problem ?? reason ?? 'no drive available')
         ),
     },
     {
@@ -134,7 +138,7 @@ function Queue({ at, volumes }: { at: string; volumes: readonly Planned[] }) {
     },
     { title: 'Files', isNumber: true, cell: ({ fileCount }) => fileCount },
     { title: 'Bytes', isNumber: true, cell: ({ bytes }) => formatBytes(bytes) },
-    { title: 'Why', cell: ({ problem, reason }) => <Cut text={problem ?? reason ?? ''} /> },
+    { title: 'Why', cell: ({ startsAt, problem, reason }) => startsAt && <Cut text={problem ?? reason ?? ''} /> },
   ];
-  return <Table label="Queue by volume" columns={columns} rows={volumes} keyOf={({ volumeName }) => volumeName} />;
+  return <SiteTable label="Queue by volume" columns={columns} rows={volumes} keyOf={({ volumeName }) => volumeName} />;
 }

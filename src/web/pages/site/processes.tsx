@@ -1,13 +1,14 @@
 /** Shows the gateways and engines, and whether each of them is alive. */
 import { CircleCheck, TriangleAlert } from 'lucide-preact';
 import { ProcessesDocument, type ProcessesQuery } from '../../../generated/operations.js';
-import { useSiteQuery } from '../../live-site';
 import { Badge } from '../../parts/badge';
 import { Moment } from '../../parts/moment';
 import { Problem } from '../../parts/problem';
-import { type Column, Table } from '../../parts/table';
+import type { Column } from '../../parts/table';
 import { Title } from '../../parts/title';
 import { useSort } from './filters';
+import { useLiveQuery } from './live';
+import { SiteTable } from './site-table';
 
 export type Process = NonNullable<ProcessesQuery['processes']>[number];
 
@@ -43,14 +44,14 @@ const orders = {
 };
 
 export function ProcessesPage() {
-  const { data, error, again } = useSiteQuery(ProcessesDocument, {}, 'PROCESSES');
+  const { data, error, again } = useLiveQuery(ProcessesDocument, {}, 'PROCESSES');
   const { sorted, ...sort } = useSort<Process>(orders);
   return (
     <>
       <Title text="Gateways and engines" />
       {error && <Problem error={error} again={again} />}
       {data?.processes && (
-        <Table
+        <SiteTable
           label="Gateways and engines"
           columns={columns}
           rows={sorted(data.processes)}

@@ -19,6 +19,7 @@ import { Refused } from '../../parts/problem';
 import type { Column } from '../../parts/table';
 import { useToast } from '../../parts/toast';
 import { useCaller } from '../../sign-in/caller';
+import { reloadViews } from './live';
 
 type Suspended = { mode: SuspensionMode; reason: string | null } | null | undefined;
 
@@ -68,7 +69,10 @@ function ActionMenu({ kind, name, suspension, more = [] }: ServiceMenuProps) {
     if (problem !== undefined) toast(problem, { tone: 'bad' });
   }, [problem, toast]);
   const resume = async () => {
-    if (await action.run(ResumeDocument, { input: { kind, name } })) toast(`${name} is in service again.`);
+    if (await action.run(ResumeDocument, { input: { kind, name } })) {
+      toast(`${name} is in service again.`);
+      reloadViews();
+    }
   };
   const wasOpen = useRef(false);
   useEffect(() => {
@@ -91,8 +95,8 @@ function ActionMenu({ kind, name, suspension, more = [] }: ServiceMenuProps) {
 }
 
 const effects: Record<SuspensionMode, string> = {
-  IMMEDIATE: 'Running work stops and returns to the queue. No new work starts.',
-  DRAINING: 'Running work finishes. No new work starts.',
+  IMMEDIATE: 'Work in progress is stopped and put back in the queue. No new work starts.',
+  DRAINING: 'Work in progress finishes. No new work starts.',
 };
 
 interface SuspendDialogProps {
@@ -113,6 +117,7 @@ function SuspendDialog({ kind, name, mode, onClose }: SuspendDialogProps) {
     if (!(await action.run(SuspendDocument, { input: { kind, name, mode, reason } }))) return;
     onClose();
     toast(`${name} is ${mode === 'IMMEDIATE' ? 'suspended' : 'draining'}.`);
+    reloadViews();
   };
   return (
     <Dialog
@@ -138,7 +143,7 @@ function SuspendDialog({ kind, name, mode, onClose }: SuspendDialogProps) {
           Reason for taking {name} out of service
           <input required value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
         </label>
-        <p class="hint">Users and operators see the reason.</p>
+        <p class="hint">The reason is shown to users and operators.</p>
         <Refused why={action.problem} />
       </form>
     </Dialog>

@@ -10,7 +10,6 @@ import {
   type VolumesInServiceQuery,
 } from '../../../generated/operations.js';
 import { count, formatBytes, share } from '../../format';
-import { useSiteQuery } from '../../live-site';
 import { Badge } from '../../parts/badge';
 import { Bar } from '../../parts/bar';
 import { Button } from '../../parts/button';
@@ -20,6 +19,7 @@ import { linkTo } from '../../route';
 import { VolumeLink } from './drive-state';
 import { useFilters } from './filters';
 import { createSitePage, PAGE, SiteList } from './list';
+import { useLiveQuery } from './live';
 import { Cut, ServiceMenu, ServiceState, serviceColumns } from './service';
 import { simulateWithout } from './simulation';
 
@@ -56,7 +56,7 @@ export function VolumesPage() {
   const { values, choose } = useFilters('retired');
   const isAll = values.retired === 'shown';
   const variables = { first: PAGE, after: paging.after, retired: isAll };
-  const look = useSiteQuery(VolumesInServiceDocument, variables, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
+  const look = useLiveQuery(VolumesInServiceDocument, variables, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
   return (
     <SiteList
       title="Volumes"
@@ -69,7 +69,7 @@ export function VolumesPage() {
         <GoToVolume />
         <label class="check">
           <input type="checkbox" checked={isAll} onChange={() => choose({ retired: isAll ? undefined : 'shown' })} />
-          Retired volumes, too
+          Include retired volumes
         </label>
       </div>
     </SiteList>
@@ -85,7 +85,7 @@ function GoToVolume() {
   return (
     <form class="go" onSubmit={go}>
       <label>
-        Name of a volume
+        Volume name
         <input value={name} onInput={(event) => setName(event.currentTarget.value)} spellcheck={false} />
       </label>
       <Button type="submit">Open</Button>
@@ -113,7 +113,7 @@ const diskColumns: Column<RestoreDisk>[] = [
     ),
   },
   { title: 'Free on disk', isNumber: true, cell: ({ free }) => (free === null ? 'unknown' : formatBytes(free)) },
-  { title: 'Seen by', cell: ({ hosts }) => hosts?.join(', ') || 'no host' },
+  { title: 'Last seen by', cell: ({ hosts }) => hosts?.join(', ') || 'no host' },
   { title: 'Problem', cell: ({ problem }) => <Cut text={problem ?? ''} /> },
   ...serviceColumns<RestoreDisk>('DISK', ({ mountpoint }) => mountpoint),
 ];

@@ -11,7 +11,6 @@ import {
   type VolumePageQuery,
 } from '../../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../../format';
-import { useSiteQuery } from '../../live-site';
 import { Badge } from '../../parts/badge';
 import { Breadcrumb } from '../../parts/breadcrumb';
 import { Empty } from '../../parts/empty';
@@ -28,33 +27,38 @@ import { linkTo } from '../../route';
 import { useCaller } from '../../sign-in/caller';
 import { useViewQuery } from '../../view-query';
 import { auditColumns, auditKey } from './audit';
+import { FailedFileList } from './failed-files';
 import { RecallList, VerificationList } from './failures';
 import { useFilters } from './filters';
 import { PAGE, Rows } from './list';
+import { useLiveQuery } from './live';
 import { ServiceMenu, ServiceState } from './service';
 import { simulateWithout } from './simulation';
 
 type Volume = NonNullable<VolumePageQuery['volume']>;
 
 export function VolumePage({ name }: { name: string }) {
-  const { data, error, again } = useSiteQuery(VolumePageDocument, { name }, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
+  const { data, error, again } = useLiveQuery(VolumePageDocument, { name }, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
   const volume = data?.volume;
   return (
     <>
       <Breadcrumb label="Parents of the volume" parents={[{ text: 'Volumes', href: '#/volumes' }]} current={name} />
-      <Title text={`Volume ${name}`}>
-        {volume && (
-          <>
-            {volume.retiredAt ? <Badge tone="quiet">Retired</Badge> : <ServiceState suspension={volume.suspension} />}
-            <ServiceMenu
-              kind="VOLUME"
-              name={name}
-              suspension={volume.suspension}
-              more={[simulateWithout('VOLUME', name)]}
-            />
-          </>
-        )}
-      </Title>
+      <Title
+        text={`Volume ${name}`}
+        actions={
+          volume && (
+            <>
+              {volume.retiredAt ? <Badge tone="quiet">Retired</Badge> : <ServiceState suspension={volume.suspension} />}
+              <ServiceMenu
+                kind="VOLUME"
+                name={name}
+                suspension={volume.suspension}
+                more={[simulateWithout('VOLUME', name)]}
+              />
+            </>
+          )
+        }
+      />
       {error && <Problem error={error} again={again} />}
       {!data && !error && <Skeleton />}
       {data && !volume && (
@@ -69,6 +73,7 @@ export function VolumePage({ name }: { name: string }) {
           <Facts name={name} volume={volume} />
           <VolumeTabs
             name={name}
+            failedFiles={data.failedFiles?.totalCount ?? 0}
             recallErrors={data.recalls?.totalCount ?? 0}
             verificationErrors={data.verificationFailures?.totalCount ?? 0}
           />
@@ -133,16 +138,18 @@ const Fact = ({ name, children }: { name: string; children: ComponentChildren })
 
 interface VolumeTabsProps {
   name: string;
+  failedFiles: number;
   recallErrors: number;
   verificationErrors: number;
 }
 
-function VolumeTabs({ name, recallErrors, verificationErrors }: VolumeTabsProps) {
+function VolumeTabs({ name, failedFiles, recallErrors, verificationErrors }: VolumeTabsProps) {
   const { isOperator } = useCaller();
   const { values, choose } = useFilters('tab');
   const tabs = [
     { value: 'files', title: 'Files', content: () => <VolumeFiles name={name} /> },
     { value: 'queue', title: 'Queue', content: () => <RecallList volume={name} isAll /> },
+    { value: 'failed', title: 'Failed files', count: failedFiles, content: () => <FailedFileList volume={name} /> },
     { value: 'errors', title: 'Errors', count: recallErrors, content: () => <RecallList volume={name} /> },
     {
       value: 'verifications',
@@ -190,14 +197,14 @@ function VolumeFiles({ name }: { name: string }) {
   const { values, choose } = useFilters('match', 'stage');
   const stage = Object.hasOwn(stages, values.stage ?? '') ? (values.stage as Stage) : undefined;
   const variables = { volume: name, match: values.match, stages: stage && [stage], first: PAGE, after: paging.after };
-  const look = useSiteQuery(VolumeFilesDocument, variables, 'QUEUE');
+  const look = useLiveQuery(VolumeFilesDocument, variables, 'QUEUE');
   const list = look.data?.list;
   return (
     <>
       <div class="tools">
         <Search
-          label="Part of the path"
-          placeholder="Part of the path"
+          label="Search paths"
+          placeholder="Search paths"
           match={values.match ?? ''}
           onSearch={(match, how) => choose({ match: match || undefined }, how)}
         />
@@ -230,7 +237,7 @@ function VolumeFiles({ name }: { name: string }) {
 function VolumeAudit({ name }: { name: string }) {
   const paging = usePaging();
   const variables = { objectKind: 'VOLUME' as const, object: name, first: PAGE, after: paging.after };
-  const look = useSiteQuery(AuditDocument, variables, 'AUDIT');
+  const look = useLiveQuery(AuditDocument, variables, 'AUDIT');
   return (
     <Rows
       label={`Changes to ${name}`}

@@ -1,21 +1,25 @@
 /** Compares the present plan with the plan for a changed site. The address has the changes. */
+
+import type { AnyVariables } from '@urql/core';
+import { useClient } from '@urql/preact';
 import { Inbox, RefreshCw, X } from 'lucide-preact';
-import { useId, useState } from 'preact/hooks';
+import { useId, useMemo, useState } from 'preact/hooks';
 import {
   type PlanOutcomeFragment,
   SimulatePlanDocument,
   type SimulatePlanQuery,
   SimulationChoicesDocument,
   type SimulationChoicesQuery,
+  SuspensionsDocument,
 } from '../../../generated/operations.js';
 import { formatBytes, formatNumber } from '../../format';
 import { Badge } from '../../parts/badge';
 import { Button } from '../../parts/button';
 import { Empty } from '../../parts/empty';
 import { Moment } from '../../parts/moment';
-import { Problem, Refused } from '../../parts/problem';
+import { messageOf, Problem, Refused } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
-import { type Column, Table } from '../../parts/table';
+import type { Column } from '../../parts/table';
 import { Title } from '../../parts/title';
 import { useRoute } from '../../route';
 import { useViewQuery } from '../../view-query';
@@ -23,6 +27,7 @@ import { VolumeLink } from './drive-state';
 import { formatDuration } from './durations';
 import { Cut } from './service';
 import { addressOf, type Choices, inputOf, MAX_ADDED, readChoices } from './simulation';
+import { SiteTable } from './site-table';
 
 type Change = (choices: Choices) => void;
 
@@ -84,7 +89,7 @@ function Chooser({ choices, change }: { choices: Choices; change: Change }) {
       <Volumes choices={choices} change={change} plan={data.plan} />
       {isChanged && (
         <Button kind="plain" onClick={() => change(readChoices(new URLSearchParams()))}>
-          Undo all changes
+          Reset
         </Button>
       )}
     </section>
@@ -131,12 +136,26 @@ function AddedDrives({ choices, change, name }: ChoiceProps) {
 }
 
 function Volumes({ choices, change, plan }: Omit<ChoiceProps, 'name'> & { plan: SimulationChoicesQuery['plan'] }) {
+  const client = useClient();
   const [name, setName] = useState('');
-  const listId = useId();
+  const [refusal, setRefusal] = useState<string>();
+  const [listId, refusalId] = [useId(), useId()];
   const chosen = choices.suspended.VOLUME;
-  const add = (event: Event) => {
+  const add = async (event: Event) => {
     event.preventDefault();
-    if (name.trim() && !chosen.includes(name.trim())) change(toggle(choices, 'VOLUME', name.trim()));
+    const given = name.trim();
+    if (given && !chosen.includes(given)) {
+      // the gateway checks the name, because the page does not have the names of all volumes
+      const variables = { input: { suspend: [{ kind: 'VOLUME' as const, name: given }], addDrives: [] }, first: 0 };
+      const { data, error } = await client
+        .query<SimulatePlanQuery, AnyVariables>(SimulatePlanDocument.toString(), variables)
+        .toPromise();
+      const why = error ? messageOf(error) : data?.result?.errors[0]?.message;
+      setRefusal(why);
+      if (why !== undefined) return;
+      change(toggle(choices, 'VOLUME', given));
+    }
+    setRefusal(undefined);
     setName('');
   };
   return (
@@ -144,10 +163,12 @@ function Volumes({ choices, change, plan }: Omit<ChoiceProps, 'name'> & { plan: 
       <legend>Suspend volumes</legend>
       <form class="go" onSubmit={add}>
         <label>
-          Name of a volume
+          Volume name
           <input
             value={name}
             list={listId}
+            aria-invalid={refusal !== undefined}
+            aria-describedby={refusal === undefined ? undefined : refusalId}
             onInput={(event) => setName(event.currentTarget.value)}
             spellcheck={false}
           />
@@ -159,6 +180,11 @@ function Volumes({ choices, change, plan }: Omit<ChoiceProps, 'name'> & { plan: 
         </datalist>
         <Button type="submit">Add</Button>
       </form>
+      {refusal !== undefined && (
+        <p class="problem" role="alert" id={refusalId}>
+          {refusal}
+        </p>
+      )}
       <ul class="chips" aria-label="Volumes to suspend">
         {chosen.map((volume) => (
           <li key={volume}>
@@ -188,6 +214,7 @@ function Comparison({ choices }: { choices: Choices }) {
   });
   const result = data?.result;
   const value = result?.value;
+  const columns = useMemo(() => volumeColumns(value?.at ?? ''), [value?.at]);
   return (
     <section aria-label="Plans" aria-busy={isFetching}>
       {error && <Problem error={error} again={again} />}
@@ -199,23 +226,24 @@ function Comparison({ choices }: { choices: Choices }) {
         <>
           <div class="line-ends">
             <span class="facts" role="status">
-              Computed <Moment at={value.at} side="past" />
+              Calculated <Moment at={value.at} side="past" />
             </span>
             <Button icon={RefreshCw} onClick={again}>
-              Compute again
+              Recalculate
             </Button>
           </div>
+          <AllSuspended value={value} />
           <Outcomes value={value} />
           <h2>Queue by volume</h2>
           {value.volumes.totalCount > 0 ? (
-            <Table
+            <SiteTable
               label="Queue by volume"
-              columns={volumeColumns(value.at)}
+              columns={columns}
               rows={value.volumes.edges.map(({ node }) => node)}
               keyOf={({ volumeName }) => volumeName}
             />
           ) : (
-            <Empty icon={Inbox} title="No file waits, so the plans do not differ" />
+            <Empty icon={Inbox} title="No files waiting, so the plans do not differ" />
           )}
           {value.volumes.totalCount > MAX_VOLUMES && (
             <p class="facts">
@@ -225,6 +253,22 @@ function Comparison({ choices }: { choices: Choices }) {
         </>
       )}
     </section>
+  );
+}
+
+/** Says that changes have no effect, if all waiting files are on suspended volumes. */
+function AllSuspended({ value: { volumes } }: { value: Simulated }) {
+  const { data } = useViewQuery(SuspensionsDocument, { first: 1000 });
+  const suspended = new Set(
+    (data?.list?.edges ?? []).flatMap(({ node: { kind, name } }) => (kind === 'VOLUME' ? [name] : [])),
+  );
+  const { edges, totalCount } = volumes;
+  if (edges.length === 0 || edges.length < totalCount) return null;
+  if (!edges.every(({ node }) => suspended.has(node.volumeName))) return null;
+  return (
+    <p class="problem" role="status">
+      All waiting files are on suspended volumes, so these changes have no effect.
+    </p>
   );
 }
 
@@ -243,14 +287,14 @@ const lines: Line[] = [
   { title: 'Working drives', figureOf: ({ driveCount }) => driveCount, format: formatNumber, words: ['more', 'fewer'] },
   { title: 'Mounts', figureOf: ({ mountCount }) => mountCount, format: formatNumber, words: ['more', 'fewer'] },
   {
-    title: 'The queue is empty after',
+    title: 'Queue empties in',
     figureOf: ({ emptyAt }, at) => (emptyAt === null ? null : Math.max(0, (Date.parse(emptyAt) - at) / 1000)),
     format: formatDuration,
     words: ['later', 'sooner'],
     unknown: 'no file is read',
   },
   {
-    title: 'Longest wait of a user',
+    title: 'Longest user wait',
     figureOf: ({ longestWaitSeconds }) => longestWaitSeconds,
     format: formatDuration,
     words: ['longer', 'shorter'],
@@ -294,7 +338,7 @@ function Outcomes({ value }: { value: Simulated }) {
     },
   ];
   const shown = lines.filter(({ isShown = () => true }) => isShown(value));
-  return <Table label="Comparison" columns={columns} rows={shown} keyOf={({ title }) => title} />;
+  return <SiteTable label="Comparison" columns={columns} rows={shown} keyOf={({ title }) => title} />;
 }
 
 /** Describes how much larger or smaller the second value is, such as `3.5 h later`. */
