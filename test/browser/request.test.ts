@@ -153,9 +153,9 @@ test('the list is filtered by state and by a part of the path, and a link to the
   await page.getByRole('link', { name: 'On disk 2' }).click();
   await box(page, '/filtered/bad.nc').waitFor({ state: 'detached' });
   await page.getByRole('searchbox').fill('/run');
+  const link = `${app.url}/#/requests/${id}?state=on_disk&match=%2Frun`;
+  await expect.poll(() => page.url()).toBe(link); // the list is empty for a moment before the search begins
   await box(page, '/mixed/good.nc').waitFor({ state: 'detached' });
-  const link = page.url();
-  expect(link).toBe(`${app.url}/#/requests/${id}?state=on_disk&match=%2Frun`);
   const other = await openWindow(link);
   await box(other.page, '/run/a.nc').waitFor();
   expect(await other.page.getByRole('checkbox', { name: /^Select \// }).count()).toBe(1);
@@ -163,7 +163,7 @@ test('the list is filtered by state and by a part of the path, and a link to the
   await box(page, '/mixed/good.nc').waitFor();
   await page.getByRole('tab', { name: 'Details' }).click();
   await page.getByText('A list of 3 paths').waitFor();
-  expect(page.url()).toBe(`${app.url}/#/requests/${id}?tab=details`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/requests/${id}?tab=details`);
   await page.goBack();
   await box(page, '/mixed/good.nc').waitFor();
 });
