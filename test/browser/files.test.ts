@@ -197,7 +197,7 @@ test('columns sort the files, and Back returns to the previous order', async () 
   await expectNames(page, ['Ocean', 'readme', 'zebra']);
   await press(page, 'Modified');
   await expectNames(page, ['Ocean', 'zebra', 'readme']);
-  expect(page.url()).toBe(`${app.url}/#/files/demo?sort=modified&direction=desc`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/files/demo?sort=modified&direction=desc`);
   await page.goBack();
   await expectNames(page, ['Ocean', 'readme', 'zebra']);
 });
@@ -343,7 +343,7 @@ test('a user who may only read sees no selection, and signing in returns to the 
   await page.getByLabel('Token').fill(tokens.reader ?? '');
   await page.getByRole('button', { name: 'Sign in' }).click();
   await expectNames(page, ['north.nc']);
-  expect(page.url()).toBe(`${app.url}/#/files/ice?q=north`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/files/ice?q=north`);
   expect(await page.getByRole('checkbox', { name: /^Select/ }).count()).toBe(0);
   expect(await page.getByRole('button', { name: /Select all|Paste a list/ }).count()).toBe(0);
 });

@@ -158,7 +158,7 @@ test('an extension of several requests lists those that could not be extended, a
   const { retention } = await app.ctx.db.prisma.request.findUniqueOrThrow({ where: { id } });
   expect(retention).toBe('2099-01-01T23:59:59');
   await press(page, 'Clear selection');
-  expect(page.url()).toBe(`${app.url}/#/requests?match=longer`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/requests?match=longer`);
   expect(faults).toEqual([]);
 });
 
@@ -168,7 +168,7 @@ test('the keys j, k, x and Enter move through the list, select a request and ope
   await waitForLabels(page, ['key 2', 'key 1']);
   for (const key of ['j', 'x', 'j', 'X']) await page.keyboard.press(key);
   await page.getByText('2 requests selected').waitFor();
-  expect(page.url()).toContain(`selected=${first}%2C${second}`);
+  await expect.poll(() => page.url()).toContain(`selected=${first}%2C${second}`);
   await page.keyboard.press('k');
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: `Request ${second}` }).waitFor();

@@ -183,13 +183,13 @@ test('what would happen without a drive is shown beside the present, has an addr
   await page.keyboard.press('Tab');
   await figure('Working drives').getByText('2 more').waitFor();
   const address = `${app.url}/#/what-if?drive=drive-1&volume=${waiting}&add=directory%3A3`;
-  expect(page.url()).toBe(address);
+  await expect.poll(() => page.url()).toBe(address);
   const other = await openAs(viewer, address.slice(address.indexOf('#')));
   await other.page.getByRole('row', { name: /^Working drives 2 4 2 more$/ }).waitFor();
   await page.getByLabel('Volume name').fill('NONE');
   await page.getByRole('button', { name: 'Add' }).click();
   await page.getByRole('alert').getByText('there is no volume "NONE"').waitFor();
-  expect(page.url()).toBe(address);
+  await expect.poll(() => page.url()).toBe(address);
   await page.goBack();
   await figure('Working drives').getByText('1 fewer').waitFor();
   await page.getByRole('button', { name: `Keep ${waiting} in service` }).click();
@@ -204,7 +204,7 @@ test('a volume shows the files of a stage, and the errors of its recalls', async
   await page.getByText('2 files', { exact: true }).waitFor();
   await page.getByLabel('Stage').selectOption('Restored');
   await page.getByText('No file matches').waitFor();
-  expect(page.url()).toBe(`${app.url}/#/volumes/SITE00?stage=RESTORED`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/volumes/SITE00?stage=RESTORED`);
   await page.goto(`${app.url}/#/volumes/SITE03?tab=errors`);
   await page.getByText('No recalls have errors').waitFor();
   await app.ctx.db.pool.query(`UPDATE recall SET attempts = 2, error_class = 'MEDIA', error = 'bad block', not_before = timezone('utc', now()) + interval '1 day'
@@ -218,14 +218,14 @@ test('the filters of the audit and the period of the charts are in the address, 
   await page.getByLabel('Operation').fill('setQuota');
   await page.getByRole('button', { name: 'Show' }).click();
   await page.getByRole('cell', { name: 'createToken' }).first().waitFor({ state: 'detached' });
-  expect(page.url()).toBe(`${app.url}/#/audit?operation=setQuota`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/audit?operation=setQuota`);
   await page.goBack();
   await page.getByRole('cell', { name: 'createToken' }).first().waitFor();
   expect(await page.getByLabel('Operation').inputValue()).toBe('');
   await page.goto(`${app.url}/#/curves?hours=6`);
   await expect.poll(() => page.getByLabel('Period').inputValue()).toBe('6');
   await page.getByLabel('Period').selectOption('7 days');
-  expect(page.url()).toBe(`${app.url}/#/curves?hours=168`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/curves?hours=168`);
 });
 
 test('the drives can be sorted, and the order is in the address', async () => {
@@ -236,7 +236,7 @@ test('the drives can be sorted, and the order is in the address', async () => {
   await sort.click();
   await sort.click();
   await expect.poll(() => first.textContent()).toBe('drive-2');
-  expect(page.url()).toBe(`${app.url}/#/plan?sort=-name`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/plan?sort=-name`);
 });
 
 test('a viewer sees the volumes, but no controls and no audit', async () => {

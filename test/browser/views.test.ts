@@ -66,7 +66,7 @@ test('signing in with a token that an open gateway does not know is rejected', a
   await page.getByLabel('Token').fill('other');
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('alert').getByText('This token is not valid.').waitFor();
-  expect(page.url()).toBe(`${app.url}/#/sign-in`);
+  await expect.poll(() => page.url()).toBe(`${app.url}/#/sign-in`);
 });
 
 test('GraphiQL opens with operations, and runs them', async () => {
