@@ -79,7 +79,7 @@ const views: View[] = [
   ['#/volumes/SITE04?tab=failed', 'the drive lost the tape'],
   ['#/volumes/SITE03?tab=queue', '/site/SITE03/2.nc'],
   ['#/volumes/SITE03?tab=verifications', 'the checksum differs'],
-  ['#/volumes/SITE03?tab=audit', 'Nobody has changed this volume'],
+  ['#/volumes/SITE03?tab=audit', 'No changes to this volume'],
   ['#/volumes/NONE', 'There is no volume NONE'],
   ['#/disks', /restore/],
   ['#/libraries', 'Libraries'],

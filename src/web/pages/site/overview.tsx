@@ -188,7 +188,7 @@ function Disks() {
   );
 }
 
-/** Returns the bytes that Tapegate can still use on a disk: what it may use, and what is free, whichever is less. */
+/** Returns the number of bytes that Tapegate can still use on a disk: the smaller of its remaining limit and the free space. */
 function roomOn({ size, used, reserved, free }: { size: bigint; used: bigint; reserved: bigint; free: bigint | null }) {
   const left = size - used - reserved;
   const room = free !== null && free < left ? free : left;

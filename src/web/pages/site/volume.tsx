@@ -244,7 +244,7 @@ function VolumeAudit({ name }: { name: string }) {
       {...{ look, paging }}
       columns={auditColumns}
       keyOf={auditKey}
-      none={['Nobody has changed this volume']}
+      none={['No changes to this volume']}
     />
   );
 }
