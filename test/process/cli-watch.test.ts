@@ -3,7 +3,9 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
+import { startEngine } from '../../src/engine/runner.js';
 import { startGateway } from '../../src/main/app.js';
+import { startApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, cliFile, runCli, startCli, startCommand, startProcess } from '../support/process.js';
@@ -151,6 +153,29 @@ test('a watch reports why a request does not go on, and no time left, also on a 
   letAllGo();
   for (const running of [plain, terminal]) expect(await running.ended).toMatchObject({ code: 0 });
   expect(readScreen((await terminal.ended).stdout).filter((line) => line.includes('waiting;'))).toEqual([]);
+});
+
+test('a watch that began before an engine started shows the time left when it is known', async () => {
+  const idle = await startApp();
+  const store = createMemoryLibrary();
+  const gate = createGate();
+  await addQuota(idle.ctx, 'ann', 100_000_000n);
+  await addTaped(idle.ctx, store, [
+    { path: '/late/a', size: 1000, volume: 'FIRST' },
+    { path: '/late/b', size: 1000, volume: 'OTHER' },
+  ]);
+  store.onRead = async (volume) => {
+    if (volume === 'OTHER') await gate.opened;
+  };
+  const server = { env: { ...env, TAPEGATE_URL: idle.url, TAPEGATE_TOKEN: idle.token }, columns: 120 };
+  const running = startCommand(['request', '--quota', 'ann', '--pattern', '/late/', '--watch'], server);
+  await running.waitForOutput(/0\/2 files/);
+  const engine = await startEngine(idle.ctx, store, { drainMs: 200 });
+  await running.waitForOutput(/1\/2 files .*\d+ \w+ left/);
+  gate.open();
+  expect(await running.ended).toMatchObject({ code: 0 });
+  await engine.stop();
+  await idle.close();
 });
 
 test('show reports why files wait that were never tried', async () => {

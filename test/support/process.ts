@@ -155,17 +155,22 @@ export function startCommand(args: string[], { env, stdin = '', columns }: Comma
   };
 }
 
-/** @throws Error with the whole output if the process ends without a match */
-function waitForMatch(
+/** @throws Error with the output if the process ends without a match, or the time limit passes */
+async function waitForMatch(
   pattern: RegExp,
   look: () => { stdout: string; stderr: string; isEnded: boolean },
 ): Promise<RegExpExecArray> {
-  return waitFor(`${pattern} in the output`, async () => {
-    const { stdout, stderr, isEnded } = look();
-    const match = pattern.exec(stdout);
-    if (!match && isEnded) throw new Error(`it has ended: ${stdout}${stderr}`);
-    return match ?? undefined;
-  });
+  try {
+    return await waitFor(`${pattern} in the output`, async () => {
+      const { stdout, isEnded } = look();
+      const match = pattern.exec(stdout);
+      if (!match && isEnded) throw new Error('it has ended');
+      return match ?? undefined;
+    });
+  } catch (cause) {
+    const { stdout, stderr } = look();
+    throw new Error(`no ${pattern} in the output: ${stdout.slice(-2000)}${stderr.slice(-2000)}`, { cause });
+  }
 }
 
 /** Runs a command in this process. */

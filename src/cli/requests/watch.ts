@@ -176,14 +176,13 @@ function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
   view.reason = undefined;
   const seconds = secondsBetween(first.at, now.at);
   const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
-  const left = now.end === null ? undefined : secondsBetween(now.end.at, now.end.planned);
   const isDone = now.filesOnDisk + now.filesFailed === now.filesTotal;
   const facts = [
     `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${describeFailed(now)}`,
     `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
     `${formatBytes(Math.round(rate))}/s`,
     ...((now.elapsedSeconds ?? 0) < MIN_ELAPSED_SECONDS ? [] : [`${formatSpan(now.elapsedSeconds ?? 0)} elapsed`]),
-    isReleased(now) ? now.state.toLowerCase() : isDone ? describeDone(now) : describeLeft(view, now, left),
+    isReleased(now) ? now.state.toLowerCase() : isDone ? describeDone(now) : describeLeft(view, now),
   ];
   const isWhole = now.bytesTotal === 0n && isDone && !isReleased(now);
   const part = isWhole ? 1 : Number(now.bytesOnDisk) / Math.max(Number(now.bytesTotal), 1);
@@ -204,13 +203,16 @@ const MAX_REASON = 80;
  * Returns a request's estimated remaining time, or why the request waits. In a terminal, shows the reason above the
  * progress bar, because the terminal might cut off text on the progress bar's line.
  */
-function describeLeft(view: View, now: Progress, left: number | undefined): string {
+function describeLeft(view: View, now: Progress): string {
   const { waiting } = view;
-  const hasBegun = left !== undefined && now.filesOnDisk > 0;
+  const hasBegun = now.end !== null && now.filesOnDisk > 0;
   const isStopped = waiting !== undefined && !waiting.isReading && !(hasBegun && waiting.end);
   if (waiting?.reason === undefined || !(isStopped || !waiting.end)) {
-    if (left === undefined) return now.state.toLowerCase();
-    return `${formatSpan(Math.max(left, 1))} left${now.end?.isMeasured === false ? ', without measurements' : ''}`;
+    // the end may be known only since the last change of the request, for example because an engine has started
+    const end = now.end ?? waiting?.end;
+    if (!end) return now.state.toLowerCase();
+    const left = formatSpan(Math.max(secondsBetween(end.at, end.planned), 1));
+    return `${left} left${end.isMeasured ? '' : ', without measurements'}`;
   }
   const state = waiting.isReading ? 'reading' : 'waiting';
   if (stderr().isTTY) {
