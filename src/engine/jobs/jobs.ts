@@ -8,8 +8,12 @@ export interface Job {
   name: string;
   /** Signal that is sent when the job might have work. A job without a signal runs only periodically. */
   signal?: WorkSignal;
-  /** Maximum pause between two runs, and the pause after a failed run, in milliseconds. */
-  everyMs: number;
+  /** Maximum pause between two runs, in milliseconds. */
+  everyMs: number | (() => number);
+  /** Pause after a failed run, in milliseconds. Default: `everyMs`. */
+  retryMs?: number;
+  /** Minimum pause between two runs, in milliseconds. Default: `MIN_PAUSE_MS`. */
+  leastMs?: number;
   /**
    * Whether the job deletes data or ends requests because of their age. Jobs with this option are skipped while the
    * database server's clock is implausible.
@@ -55,10 +59,12 @@ export async function runJobs(ctx: Context, stop: AbortSignal, jobs: readonly Jo
 async function repeat(
   ctx: Context,
   stop: AbortSignal,
-  { name, signal = new WorkSignal(), everyMs, pauseFactor = 0, isByTime = false, run }: Job,
+  job: Job,
   onRun: () => void,
 ): Promise<void> {
+  const { name, signal = new WorkSignal(), everyMs, leastMs = MIN_PAUSE_MS, pauseFactor = 0, isByTime = false } = job;
   count('tapegate_job_failures_total', { job: name }, 0);
+  const interval = typeof everyMs === 'number' ? () => everyMs : everyMs;
   // the pause ends early if the job is stopped
   const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {});
   while (!stop.aborted) {
@@ -66,17 +72,17 @@ async function repeat(
     const startedAt = performance.now();
     try {
       if (isByTime && !ctx.db.clock.isPlausible) onRun();
-      else await run().finally(onRun);
+      else await job.run().finally(onRun);
     } catch (error) {
       count('tapegate_job_failures_total', { job: name });
       logFailure(ctx.log, error, name);
-      await pause(everyMs);
+      await pause(job.retryMs ?? interval());
       continue;
     }
     const tookMs = performance.now() - startedAt;
     time('tapegate_job_seconds', { job: name }, tookMs / 1000);
-    await pause(Math.max(MIN_PAUSE_MS, Math.min(tookMs * pauseFactor, MAX_PAUSE_MS)));
-    await signal.wait(seen, everyMs, stop);
+    await pause(Math.max(leastMs, Math.min(tookMs * pauseFactor, MAX_PAUSE_MS)));
+    await signal.wait(seen, interval(), stop);
   }
 }
 
@@ -87,10 +93,17 @@ async function repeat(
 export class WorkSignal {
   count = 0;
   private readonly waiters = new Set<() => void>();
+  private readonly targets = new Set<WorkSignal>();
 
   notify(): void {
     this.count++;
     for (const wake of this.waiters) wake();
+    for (const target of this.targets) target.notify();
+  }
+
+  /** From now on, also notifies `target` of each notification. */
+  forward(target: WorkSignal): void {
+    this.targets.add(target);
   }
 
   /** Waits until the count differs from `seen`, the timeout passes, or the job is stopped. */
