@@ -17,12 +17,10 @@ import { type DriveWork, mountVolumes } from '../engine/drive/drive.js';
 import { type Engine, startEngine } from '../engine/runner.js';
 import { workOf } from '../engine/work.js';
 import { createFirstLibrary } from '../tape/kinds.js';
-import { Forwarding } from '../telemetry/forwarded.js';
+import { FORWARD_MS, Forwarding } from '../telemetry/forwarded.js';
 import { openTraces } from '../telemetry/open-traces.js';
-import type { EngineOrder, EngineReport } from './commands/engine-processes.js';
+import type { EngineOrder, EngineReport } from './commands/supervised-process.js';
 import { hideSecretsOfCrashes } from './crash.js';
-
-const ALIVE_MS = 1000;
 
 const CLOSE_MS = 1000;
 
@@ -41,7 +39,6 @@ process.on('message', (order: EngineOrder) => {
   if (order.kind === 'begin') engine ??= begin(order);
   else void stop();
 });
-setInterval(() => report('alive'), ALIVE_MS);
 report('alive');
 
 function end(): void {
@@ -60,6 +57,7 @@ async function begin({
   libraryId,
   isMeasured,
 }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
+  setInterval(() => report('alive'), FORWARD_MS);
   if (isMeasured) forwarding = new Forwarding(part);
   const runtime = attach(config, connection, { poolSize: ENGINE_POOL });
   const endTraces = await openTraces(config, runtime.ctx.log);

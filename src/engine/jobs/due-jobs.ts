@@ -2,8 +2,9 @@
  * Wakes periodic jobs when they have work, so that an idle engine does not run each of them every second. One statement
  * reads when each job has work next. It runs after each notification, and when the next work is due.
  */
-import { type DueJob, dueJobs, readDueWork } from '../../domain/site/due-work.js';
+
 import type { Context } from '../../domain/context.js';
+import { type DueJob, dueJobs, readDueWork } from '../../domain/site/due-work.js';
 import { type Job, WorkSignal } from './jobs.js';
 
 /**

@@ -56,12 +56,7 @@ export async function runJobs(ctx: Context, stop: AbortSignal, jobs: readonly Jo
   await Promise.all(running);
 }
 
-async function repeat(
-  ctx: Context,
-  stop: AbortSignal,
-  job: Job,
-  onRun: () => void,
-): Promise<void> {
+async function repeat(ctx: Context, stop: AbortSignal, job: Job, onRun: () => void): Promise<void> {
   const { name, signal = new WorkSignal(), everyMs, leastMs = MIN_PAUSE_MS, pauseFactor = 0, isByTime = false } = job;
   count('tapegate_job_failures_total', { job: name }, 0);
   const interval = typeof everyMs === 'number' ? () => everyMs : everyMs;
