@@ -3,6 +3,8 @@
  * parent process ends, because their IPC channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,6 +14,7 @@ import { environment } from '../../cli/terminal/io.js';
 import { packageRoot } from '../../core/package-root.js';
 import { count, type EngineEnd } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
+import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { deleteProcess, type ForwardedSignals, replay } from '../../telemetry/forwarded.js';
 
 export type EngineOrder = ({ kind: 'begin'; libraryId: number } & OrderParts) | { kind: 'stop' };
@@ -29,6 +32,8 @@ interface OrderParts {
  */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
+  /** Why the process failed, if its parent must report the error. */
+  problem?: string | undefined;
   /** The process's metrics since its last message; absent if metrics are off. */
   metrics?: ForwardedSignals | undefined;
 }
@@ -136,9 +141,7 @@ export class SupervisedProcess {
   }
 
   private readonly load = (): void => {
-    const env = { UV_THREADPOOL_SIZE: THREADS, ...environment() };
-    const execArgv = [...HEAP_OPTIONS, ...process.execArgv];
-    const child = fork(file, [this.part], { execArgv, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
+    const child = forkProgram(this.part);
     this.child = child;
     this.aliveAt = undefined;
     this.heardAt = performance.now();
@@ -239,6 +242,32 @@ export class SupervisedProcess {
     this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `restarting an engine process: ${why}`);
     this.restart = setTimeout(() => this.fork(), this.pauseMs);
   }
+}
+
+function forkProgram(part: 'drive' | 'jobs' | 'demo'): ChildProcess {
+  const env = { UV_THREADPOOL_SIZE: THREADS, ...environment() };
+  const execArgv = [...HEAP_OPTIONS, ...process.execArgv];
+  return fork(file, [part], { execArgv, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
+}
+
+/** Archives the files of the demo in a process of its own. @throws Error if the process fails */
+export async function runDemoProcess(connection: ClientConfig): Promise<void> {
+  const child = forkProgram('demo');
+  let end: Partial<EngineReport> | undefined;
+  child.on('message', (report: Partial<EngineReport>) => {
+    if (report.kind === 'stopped' || report.kind === 'failed') end = report;
+  });
+  const order: EngineOrder = {
+    kind: 'begin',
+    connection,
+    engineId: randomUUID(),
+    libraryId: FIRST_LIBRARY,
+    isMeasured: false,
+  };
+  child.send(order, () => {});
+  const [code, signal] = await once(child, 'exit');
+  if (end?.kind === 'stopped') return;
+  throw new Error(end?.problem ?? `cannot create the demo archive: its process exited with ${signal ?? code}`);
 }
 
 async function within(ms: number, done: Promise<void>): Promise<void> {
