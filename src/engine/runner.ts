@@ -119,7 +119,7 @@ const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
 const CURVES_MS = 15_000;
 const MEASURE_MS = 10_000;
-const LIBRARIES_MS = 5000;
+const SURPLUS_MS = 15_000;
 
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
@@ -323,6 +323,11 @@ function listRestoreJobs(
   const stopAbandoned = async () => {
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, driveGroups.engineIds));
   };
+  const following = (libraries: FollowedLibraries) => ({
+    signal: workSignals.library,
+    everyMs: () => libraries.followMs,
+    run: () => libraries.follow(),
+  });
   const waiting = new WaitingRequests();
   const [copyCheck, renumbering] = [new CopyCheck(), new Renumbering()];
   const remove = () => removeUnheld(ctx, stop, disks, waiting);
@@ -332,9 +337,9 @@ function listRestoreJobs(
     { name: 'expire', isByTime: true, ...due.of('expire', event), run: () => expireRequests(ctx) },
     { name: 'remove', isByTime: true, ...due.of('remove', event), run: remove },
     { name: 'take over', ...due.of('take over'), everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
-    { name: 'libraries', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => driveGroups.others.follow() },
-    { name: 'staging libraries', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
-    { name: 'surplus drives', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
+    { name: 'libraries', ...following(driveGroups.others) },
+    { name: 'staging libraries', ...following(stagers) },
+    { name: 'surplus drives', signal: workSignals.library, everyMs: SURPLUS_MS, run: () => removeSurplusDrives(ctx) },
     { name: 'links', ...due.of('links', event), run: () => shared.links.settleAll(stop) },
     { name: 'unmarked links', everyMs: UNMARKED_MS, run: () => markUnlinked(ctx) },
     {

@@ -20,8 +20,6 @@ export interface EngineProcesses {
 /** Notifications after which drives might have work. */
 const WORK_TOPICS = ['recall', 'suspension', 'library', 'room'];
 
-const LIBRARIES_MS = 5000;
-
 /**
  * Starts the processes. Returns when the restore disks are registered, or after some seconds at the latest.
  * @param options.idleMs milliseconds without work after which the processes of drives end
@@ -54,7 +52,12 @@ export async function startEngineProcesses(
     ctx.events.onNotify('library', () => library.notify()),
     ...WORK_TOPICS.map((topic) => ctx.events.onNotify(topic, () => work.notify())),
   ];
-  const follow: Job = { name: 'libraries', signal: library, everyMs: LIBRARIES_MS, run: () => others.follow() };
+  const follow: Job = {
+    name: 'libraries',
+    signal: library,
+    everyMs: () => others.followMs,
+    run: () => others.follow(),
+  };
   void runJobs(ctx, stopping.signal, [follow, drives.job(work)]);
   return {
     stop: async () => {
