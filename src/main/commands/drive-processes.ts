@@ -13,7 +13,8 @@ import type { Context } from '../../domain/context.js';
 import type { Library } from '../../domain/libraries/libraries.js';
 import { readFence } from '../../domain/ownership.js';
 import { type DriveWork, readDriveWork } from '../../domain/recalls/drive-work.js';
-import { deleteEngineProcess, recordReadyEngine } from '../../domain/recalls/drives.js';
+import { deleteEngineProcess, drivePrefix, recordReadyEngine } from '../../domain/recalls/drives.js';
+import { addRecallCounters } from '../../engine/drive/recall-counts.js';
 import type { Job, WorkSignal } from '../../engine/jobs/jobs.js';
 import type { SupervisedProcess } from './supervised-process.js';
 
@@ -49,6 +50,7 @@ class DriveProcesses {
   readonly id = randomUUID();
   private readonly take: MakeProcess;
   private readonly processes: SupervisedProcess[] = [];
+  private readonly ending = new Set<Promise<void>>();
   private workedAt = performance.now();
   private waitsSince: number | undefined;
 
@@ -74,8 +76,13 @@ class DriveProcesses {
     this.ensure(this.processes.length + 1);
   }
 
+  /** Stops all processes, and waits until they and all earlier processes have ended. */
   async stop(): Promise<void> {
-    await Promise.all(this.processes.splice(0).map((each) => each.stop()));
+    for (const each of this.processes.splice(0)) {
+      const ended = each.stop().finally(() => this.ending.delete(ended));
+      this.ending.add(ended);
+    }
+    await Promise.all(this.ending);
   }
 
   private ensure(count: number): void {
@@ -111,6 +118,8 @@ export class DriveProcessGroups {
   /** Uses a library's drives from now on. */
   add(library: DriveLibrary): DriveProcesses {
     const group = new DriveProcesses(library, () => this.take());
+    // the counters of a drive begin at zero before its first process starts
+    for (let n = 1; n <= library.drives; n++) addRecallCounters(`${drivePrefix(library)}${n}`);
     this.groups.add(group);
     this.readyAt = Number.NEGATIVE_INFINITY;
     return group;
@@ -149,7 +158,7 @@ export class DriveProcessGroups {
       const work = works.get(group.library.id);
       if (work) group.follow(work, this.idleMs);
     }
-    this.spareTimer ??= setTimeout(() => this.loadSpare(), 0);
+    if (!this.spare) this.spareTimer ??= setTimeout(() => this.loadSpare(), 0);
     await this.recordReady();
   }
 
@@ -168,6 +177,7 @@ export class DriveProcessGroups {
   }
 
   private loadSpare(): void {
+    this.spareTimer = undefined;
     if ([...this.groups].some(({ lacking }) => lacking > 0)) this.spare ??= this.load();
   }
 
