@@ -119,7 +119,7 @@ const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
 const CURVES_MS = 15_000;
 const MEASURE_MS = 10_000;
-const SURPLUS_MS = 15_000;
+const SURPLUS_MS = 30_000;
 
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits

@@ -1,4 +1,4 @@
-/** Sends the metrics of an engine process every second to the parent process, which outlives the engine process. */
+/** Sends the metrics of an engine process every two seconds to the parent process, which outlives the engine process. */
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/pools.js';
 import { LoopDelay } from './loop-delay.js';
@@ -12,7 +12,7 @@ export interface ForwardedSignals {
 const MOST_TIMES = 10_000;
 
 /** Interval in milliseconds at which an engine process calls `Forwarding.take`. */
-export const FORWARD_MS = 1000;
+export const FORWARD_MS = 2000;
 /** Milliseconds between two samples of the event loop's delay. */
 const SAMPLE_MS = 20;
 

@@ -139,7 +139,7 @@ function create(): Registry {
 /** The longest interval of a timer, about 25 days. */
 const NEVER_MS = 2 ** 31 - 1;
 const LOOP_SAMPLE_MS = 10;
-const LOOP_CHECK_MS = 1000;
+const LOOP_CHECK_MS = 2000;
 
 const loopFigures = { min: 'minimum', max: 'maximum', mean: 'mean', stddev: 'standard deviation' } as const;
 

@@ -27,7 +27,7 @@ interface OrderParts {
 
 /**
  * Message from an engine process. An engine process sends `alive` when it has loaded its code,
- * and every second after the order `begin`. It also reports that it is ready, or
+ * and every two seconds after the order `begin`. It also reports that it is ready, or
  * why it is about to end.
  */
 export interface EngineReport {
