@@ -23,6 +23,8 @@ const STEADY_SECONDS = 300;
  */
 const SMALL_JUMP_SECONDS = 3600;
 const RECORD_SECONDS = 10;
+/** Seconds between two reads of the stored readings while the clock is plausible, and nothing is suspended or resumed. */
+const READ_SECONDS = 5;
 const KEPT_DAYS = 30;
 
 interface ClockReading extends HostTime {
@@ -48,6 +50,7 @@ export class ClockWatch {
   private readonly steadySeconds: number;
   private isJudged = false;
   private isChecking = false;
+  private checkedAt = Number.NEGATIVE_INFINITY;
   private madeAt: string | undefined;
   private recordedAt = Number.NEGATIVE_INFINITY;
   private settlesUntil = Number.NEGATIVE_INFINITY;
@@ -71,8 +74,11 @@ export class ClockWatch {
   async begin(): Promise<void> {
     const { pulse } = this.ctx.db;
     await this.check();
+    this.ctx.events.onNotify('suspension', () => {
+      this.checkedAt = Number.NEGATIVE_INFINITY;
+    });
     pulse.onBeat = async () => {
-      if (this.isChecking) return;
+      if (this.isChecking || !this.isDue) return;
       this.isChecking = true;
       await this.check()
         .catch((error) => logFailure(this.ctx.log, error, 'cannot check the clock'))
@@ -91,8 +97,14 @@ export class ClockWatch {
     this.judge(readings, suspension);
   }
 
+  private get isDue(): boolean {
+    const { clock } = this.ctx.db;
+    return clock.aheadSeconds !== 0 || !clock.isPlausible || seconds() - this.checkedAt >= READ_SECONDS;
+  }
+
   private async check(): Promise<void> {
     const { clock } = this.ctx.db;
+    this.checkedAt = seconds();
     const { readings, suspension } = await this.read();
     const own = readings.find(({ boot }) => boot === this.boot);
     if (!this.isJudged) this.judge(readings, suspension);

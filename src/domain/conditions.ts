@@ -151,6 +151,17 @@ export function isRunning(until: Sql): Sql {
 /** SQL condition that is true if a live engine has leased the drive `d`. */
 export const isClaimed = isRunning(sql`d.lease_until`);
 
+/** Selects the engines (`e`) that would start a process for the drive `d` as soon as the drive has work. */
+export const readyEngines = sql`engine_process e WHERE e.library_id = d.library_id AND ${isRunning(sql`e.ready_until`)}
+  AND e.reach >= substring(d.name FROM '[0-9]+$')::numeric`;
+
+/** SQL condition that is true if a live engine has leased the drive `d`, or would lease the drive if it had work. */
+export const isManned = sql`(${isClaimed} OR (d.engine_id IS NULL AND EXISTS (SELECT FROM ${readyEngines})))`;
+
+/** SQL for the host of the engine that has leased the drive `d`, or would lease the drive; null if unknown. */
+export const hostOfDrive = sql`CASE WHEN ${isClaimed} THEN (SELECT e.host FROM engine_process e WHERE e.id = d.engine_id)
+  WHEN d.engine_id IS NULL THEN (SELECT min(e.host) FROM ${readyEngines}) END`;
+
 /** Returns the SQL condition that is true if the engine `engineId` still holds the drive `d` in the epoch `epoch`. */
 export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epoch: bigint; engineId: string }): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;

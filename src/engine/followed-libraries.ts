@@ -8,6 +8,9 @@ import type { Context } from '../domain/context.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/libraries.js';
 import { checkLibrary } from '../tape/kinds.js';
 
+const FOLLOW_MS = 5000;
+const UNUSED_MS = 30_000;
+
 interface FollowOptions {
   /** The type of libraries for which work runs: libraries with drives, or staging libraries. Default: all libraries. */
   contract?: Library['contract'];
@@ -33,6 +36,7 @@ export class FollowedLibraries {
    * logged only once.
    */
   private readonly refused = new Map<number, string>();
+  private count = 0;
 
   constructor(ctx: Context, options: FollowOptions) {
     this.ctx = ctx;
@@ -43,6 +47,7 @@ export class FollowedLibraries {
   async follow(): Promise<void> {
     const { contract, keyOf, stop } = this.options;
     const all = (await readLibraries(this.ctx)).filter(({ id }) => id !== FIRST_LIBRARY);
+    this.count = all.length;
     const libraries = all.filter((each) => (contract ?? each.contract) === each.contract && this.isUsable(each));
     const keys = new Map(libraries.map((library) => [library.id, keyOf(library)]));
     for (const [id, { key, stop: stopOne }] of this.present) {
@@ -51,6 +56,14 @@ export class FollowedLibraries {
       stopOne.abort();
     }
     for (const library of libraries) if (!this.present.has(library.id) && !stop.aborted) this.begin(library);
+  }
+
+  /**
+   * Maximum milliseconds until the next call of `follow`. Without libraries, there is no work that could fail and must be
+   * started again, and new libraries send a notification.
+   */
+  get followMs(): number {
+    return this.count === 0 ? UNUSED_MS : FOLLOW_MS;
   }
 
   get ended(): Promise<unknown> {

@@ -46,6 +46,7 @@ import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/options.js';
 import { DriveGroups, type SharedOptions } from './drive-groups.js';
 import { FollowedLibraries, stagingKey } from './followed-libraries.js';
+import { DueJobs } from './jobs/due-jobs.js';
 import { type Job, runJobs, WorkSignal } from './jobs/jobs.js';
 import { sendMail } from './notifications/notify.js';
 import { WebhookSender } from './notifications/sender.js';
@@ -112,17 +113,14 @@ const IDLE_MS = 1000;
  */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
-const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const UNMARKED_MS = 60_000;
 const COPIES_MS = 60_000;
-const MAIL_MS = 2000;
 const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
 const CURVES_MS = 15_000;
-const DISKS_MS = 1000;
 const MEASURE_MS = 10_000;
-const LIBRARIES_MS = 5000;
+const SURPLUS_MS = 30_000;
 
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
@@ -193,10 +191,12 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal });
   if (part !== 'jobs') await driveGroups.start(library, work, part === 'drive' ? 1 : library.drives);
   const repairMs = options.repairMs ?? REPAIR_MS;
+  const due = new DueJobs(ctx, Object.values(workSignals));
   const all = [
-    ...listRestoreJobs(ctx, { shared, driveGroups, stagers, workSignals, repairMs }),
-    ...listNotificationJobs(ctx, { shared, webhooks, workSignals, transport }),
+    ...listRestoreJobs(ctx, { shared, driveGroups, stagers, workSignals, due, repairMs }),
+    ...listNotificationJobs(ctx, { shared, webhooks, workSignals, due, transport }),
     createMeasureJob(ctx, disks, options),
+    due.job,
   ];
   const jobs = runJobs(ctx, stop.signal, jobsOf(part, all));
   return {
@@ -313,28 +313,35 @@ function listRestoreJobs(
     driveGroups: DriveGroups;
     stagers: FollowedLibraries;
     workSignals: WorkSignals;
+    due: DueJobs;
     repairMs: number;
   },
 ): Job[] {
-  const { shared, driveGroups, stagers, workSignals, repairMs } = given;
+  const { shared, driveGroups, stagers, workSignals, due, repairMs } = given;
+  const { event } = workSignals;
   const { running, disks, gauge, stop, leaseSeconds } = shared;
   const lease = { ...shared, engineId: randomUUID() };
   const stopAbandoned = async () => {
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, driveGroups.engineIds));
   };
+  const following = (libraries: FollowedLibraries) => ({
+    signal: workSignals.library,
+    everyMs: () => libraries.followMs,
+    run: () => libraries.follow(),
+  });
   const waiting = new WaitingRequests();
   const [copyCheck, renumbering] = [new CopyCheck(), new Renumbering()];
   const remove = () => removeUnheld(ctx, stop, disks, waiting);
   const wakeRecalls = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
-    { name: 'abandon', signal: workSignals.event, everyMs: shared.idleMs, pauseFactor: 20, run: stopAbandoned },
-    { name: 'expire', isByTime: true, signal: workSignals.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
-    { name: 'remove', isByTime: true, signal: workSignals.event, everyMs: EXPIRE_MS, run: remove },
-    { name: 'take over', everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
-    { name: 'libraries', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => driveGroups.others.follow() },
-    { name: 'staging libraries', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
-    { name: 'surplus drives', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
-    { name: 'links', signal: workSignals.event, everyMs: EXPIRE_MS, run: () => shared.links.settleAll(stop) },
+    { name: 'abandon', signal: event, everyMs: shared.idleMs, pauseFactor: 20, run: stopAbandoned },
+    { name: 'expire', isByTime: true, ...due.of('expire', event), run: () => expireRequests(ctx) },
+    { name: 'remove', isByTime: true, ...due.of('remove', event), run: remove },
+    { name: 'take over', ...due.of('take over'), everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
+    { name: 'libraries', ...following(driveGroups.others) },
+    { name: 'staging libraries', ...following(stagers) },
+    { name: 'surplus drives', signal: workSignals.library, everyMs: SURPLUS_MS, run: () => removeSurplusDrives(ctx) },
+    { name: 'links', ...due.of('links', event), run: () => shared.links.settleAll(stop) },
     { name: 'unmarked links', everyMs: UNMARKED_MS, run: () => markUnlinked(ctx) },
     {
       name: 'far times',
@@ -358,8 +365,8 @@ function listRestoreJobs(
     { name: 'withdrawn', everyMs: repairMs, run: () => failWithdrawnRecalls(ctx) },
     { name: 'second copies', everyMs: repairMs, run: () => leaveAllUnreadable(ctx, stop) },
     { name: 'room', signal: workSignals.room, everyMs: repairMs, run: wakeRecalls },
-    { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
-    { name: 'new disks', signal: workSignals.room, everyMs: DISKS_MS, run: () => disks.markNew() },
+    { name: 'disks', ...due.of('disks'), run: () => disks.retry() },
+    { name: 'new disks', ...due.of('new disks', workSignals.room), run: () => disks.markNew() },
   ];
 }
 
@@ -369,10 +376,11 @@ function listNotificationJobs(
     shared: SharedOptions;
     webhooks: WebhookSender;
     workSignals: WorkSignals;
+    due: DueJobs;
     transport: Transporter | undefined;
   },
 ): Job[] {
-  const { shared, webhooks, workSignals, transport } = given;
+  const { shared, webhooks, workSignals, due, transport } = given;
   const { stop, abort } = shared;
   return [
     {
@@ -392,18 +400,16 @@ function listNotificationJobs(
     { name: 'expiring', isByTime: true, everyMs: EXPIRING_MS, run: () => queueExpiring(ctx, stop) },
     {
       name: 'webhook news',
-      signal: workSignals.event,
-      everyMs: MAIL_MS,
+      ...due.of('webhook news', workSignals.event),
       pauseFactor: 5,
       run: () => queueWebhooks(ctx, stop),
     },
     { name: 'webhook near ends', isByTime: true, everyMs: EXPIRING_MS, run: () => queueNearEnds(ctx, stop) },
     { name: 'webhook messages', isByTime: true, everyMs: HISTORY_MS, run: () => pruneMessages(ctx, stop) },
-    { name: 'webhooks', signal: workSignals.webhook, everyMs: MAIL_MS, run: () => webhooks.run() },
+    { name: 'webhooks', ...due.of('webhooks', workSignals.webhook), run: () => webhooks.run() },
     {
       name: 'mail',
-      signal: workSignals.notification,
-      everyMs: MAIL_MS,
+      ...due.of('mail', workSignals.notification),
       run: () => sendMail(ctx, transport, { stop, abort }),
     },
   ];

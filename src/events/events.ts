@@ -29,8 +29,12 @@ const MAX_QUEUE = Number(RANGE) / 2;
  * collection.
  */
 const AT_ONCE = 100;
-/** Milliseconds between polls of the event table, in case a notification is lost. */
+/**
+ * Milliseconds between polls of the event table, in case a notification is lost. A process without readers polls only
+ * every `UNREAD_POLL_MS` milliseconds.
+ */
 const POLL_MS = 5000;
+const UNREAD_POLL_MS = 30_000;
 const RETRY_MS = 200;
 const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
 
@@ -54,6 +58,7 @@ export class EventFeed {
   private poll: NodeJS.Timeout | undefined;
   private unlisten = () => {};
   private behindSince: number | undefined;
+  private readAt = Number.NEGATIVE_INFINITY;
 
   constructor(db: Database) {
     this.db = db;
@@ -79,7 +84,9 @@ export class EventFeed {
       // forget the snapshot, because after a failover, the new server might lack the old server's last transactions
       onEnd: () => this.numbers.forget(),
     });
-    this.poll = setInterval(() => this.notify(), POLL_MS).unref();
+    this.poll = setInterval(() => {
+      if (this.readers > 0 || performance.now() - this.readAt >= UNREAD_POLL_MS) this.notify();
+    }, POLL_MS).unref();
   }
 
   onNotify(topic: string, listener: () => void): () => void {
@@ -180,6 +187,7 @@ export class EventFeed {
     try {
       while (this.isNotified && !this.isClosed) {
         this.isNotified = false;
+        this.readAt = performance.now();
         await this.numbers.number();
         if (!(await this.skipUnread())) await this.readNew();
         this.behindSince = this.isNotified ? performance.now() : undefined;

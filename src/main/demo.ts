@@ -31,9 +31,10 @@ export type Demo = 'made' | 'unused';
 /**
  * Creates the demo. Does nothing if the demo is complete, or if the database contains requests, users or files outside
  * the demo.
+ * @param archive calls `archiveDemo`
  * @returns undefined if the database contains other data
  */
-export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
+export async function makeDemo(ctx: Context, archive: () => Promise<void>): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
   try {
     // take a database lock, because several processes might start concurrently on an empty database
@@ -50,7 +51,7 @@ export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<
     const [state] = rows;
     if (state?.isUsed) return undefined;
     if (state?.isComplete) return 'unused';
-    await archiveFiles(ctx, library);
+    await archive();
     await setQuota(ctx, BOB);
     await setQuota(ctx, ALICE);
     return 'made';
@@ -59,7 +60,8 @@ export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<
   }
 }
 
-async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<void> {
+/** Archives the files of the demo. A repeated call archives only the files that are missing. */
+export async function archiveDemo(ctx: Context, library: WritableLibrary): Promise<void> {
   const dir = await mkdtemp(path.join(os.tmpdir(), 'tapegate-demo-'));
   try {
     for (const year of YEARS) {

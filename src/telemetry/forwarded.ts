@@ -1,7 +1,7 @@
-/** Sends the metrics of an engine process every second to the parent process, which outlives the engine process. */
-import { monitorEventLoopDelay } from 'node:perf_hooks';
+/** Sends the metrics of an engine process every two seconds to the parent process, which outlives the engine process. */
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/pools.js';
+import { LoopDelay } from './loop-delay.js';
 
 export interface ForwardedSignals {
   counts: [name: Counted, labels: Record<string, string>, by: number][];
@@ -11,6 +11,11 @@ export interface ForwardedSignals {
 
 const MOST_TIMES = 10_000;
 
+/** Interval in milliseconds at which an engine process calls `Forwarding.take`. */
+export const FORWARD_MS = 2000;
+/** Milliseconds between two samples of the event loop's delay. */
+const SAMPLE_MS = 20;
+
 export function connectionsOf({ totalCount, idleCount, waitingCount }: Database['pool']): Connections {
   return { used: totalCount - idleCount, idle: idleCount, waiting: waitingCount };
 }
@@ -19,12 +24,11 @@ export class Forwarding implements Recorder {
   private readonly part: string;
   private counts = new Map<string, ForwardedSignals['counts'][number]>();
   private times = new Map<string, ForwardedSignals['times'][number]>();
-  private readonly loop = monitorEventLoopDelay({ resolution: 20 });
+  private readonly loop = new LoopDelay(SAMPLE_MS);
   private cpu = process.cpuUsage();
 
   constructor(part: string) {
     this.part = part;
-    this.loop.enable();
     recordBy(this);
   }
 
@@ -49,8 +53,8 @@ export class Forwarding implements Recorder {
     const [counts, times] = [[...this.counts.values()], [...this.times.values()]];
     this.counts = new Map();
     this.times = new Map();
-    const loopSeconds = this.loop.max / 1e9;
-    this.loop.reset();
+    this.loop.check(FORWARD_MS);
+    const { max: loopSeconds } = this.loop.take();
     const connections = db ? connectionsOf(db.pool) : { used: 0, idle: 0, waiting: 0 };
     return { counts, times, figures: { residentBytes: process.memoryUsage.rss(), loopSeconds, connections } };
   }

@@ -8,6 +8,7 @@ import { packageRoot } from '../core/package-root.js';
 import { type Counted, counted, type Recorder, recordBy, startingAtZero, type Timed, timed } from '../core/signals.js';
 import type { Context } from '../domain/context.js';
 import { connectionsOf, type EngineFigures, engineFigures } from './forwarded.js';
+import { LoopDelay } from './loop-delay.js';
 import { addSiteGauges } from './site-metrics.js';
 
 export interface Metrics {
@@ -109,7 +110,9 @@ export function processMetrics(): Registry {
 
 function create(): Registry {
   const made = new Registry();
-  collectDefaultMetrics({ register: made });
+  // take no samples of the event loop's delay here, because `addLoopGauges` replaces these figures
+  collectDefaultMetrics({ register: made, eventLoopMonitoringPrecision: NEVER_MS });
+  addLoopGauges(made);
   // remove Node.js gauges whose names end in `_total`, because Prometheus reserves this ending for counters
   for (const what of ['handles', 'requests', 'resources']) made.removeSingleMetric(`nodejs_active_${what}_total`);
   const registers = [made];
@@ -131,6 +134,36 @@ function create(): Registry {
   }
   addEngineGauges(registers);
   return made;
+}
+
+/** The longest interval of a timer, about 25 days. */
+const NEVER_MS = 2 ** 31 - 1;
+const LOOP_SAMPLE_MS = 10;
+const LOOP_CHECK_MS = 2000;
+
+const loopFigures = { min: 'minimum', max: 'maximum', mean: 'mean', stddev: 'standard deviation' } as const;
+
+/** Replaces the event-loop figures of `prom-client`, whose samples use CPU time even while the process is idle. */
+function addLoopGauges(made: Registry): void {
+  const delay = new LoopDelay(LOOP_SAMPLE_MS);
+  setInterval(() => delay.check(LOOP_CHECK_MS), LOOP_CHECK_MS).unref();
+  let figures = delay.take();
+  const gauge = createGauges([made]);
+  for (const [name, what] of Object.entries(loopFigures)) {
+    const full = `nodejs_eventloop_lag_${name}_seconds`;
+    made.removeSingleMetric(full);
+    gauge(full, `The ${what} of the recorded event loop delays.`, [], (to) => {
+      if (name === 'min') figures = delay.take();
+      to.set(figures[name as keyof typeof loopFigures]);
+    });
+  }
+  for (const percentile of [50, 90, 99] as const) {
+    const full = `nodejs_eventloop_lag_p${percentile}_seconds`;
+    made.removeSingleMetric(full);
+    gauge(full, `The ${percentile}th percentile of the recorded event loop delays.`, [], (to) =>
+      to.set(figures[`p${percentile}`]),
+    );
+  }
 }
 
 function addEngineGauges(registers: Registry[]): void {

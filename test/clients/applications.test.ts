@@ -10,7 +10,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
-import { makeDemo } from '../../src/main/demo.js';
+import { archiveDemo, makeDemo } from '../../src/main/demo.js';
 import { createDirectoryLibrary } from '../../src/tape/directory/index.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { applications, compileApplications, installApplications } from '../support/applications.js';
@@ -33,7 +33,7 @@ beforeAll(async () => {
   compileApplications();
   app = await startApp({ config: { access: { auth: new Set(['token'] as const) } } });
   const library = createDirectoryLibrary(path.join(app.dataDir, 'library'));
-  await makeDemo(app.ctx, library);
+  await makeDemo(app.ctx, () => archiveDemo(app.ctx, library));
   engine = await startEngine(app.ctx, library, { drainMs: 200 });
   relay = await startRelay(app.url);
   token = (await createToken(app.ctx, { name: 'alice', role: 'USER' })).secret;

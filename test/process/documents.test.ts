@@ -8,7 +8,7 @@
 import path from 'node:path';
 import { afterAll, beforeAll, describe, test } from 'vitest';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
-import { makeDemo } from '../../src/main/demo.js';
+import { archiveDemo, makeDemo } from '../../src/main/demo.js';
 import { createDirectoryLibrary } from '../../src/tape/directory/index.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { type Example, expectAnswer, readExamples } from '../support/examples.js';
@@ -35,7 +35,7 @@ beforeAll(async () => {
   for (const document of documents) {
     const app = await startApp();
     const library = createDirectoryLibrary(path.join(app.dataDir, 'library'));
-    await makeDemo(app.ctx, library);
+    await makeDemo(app.ctx, () => archiveDemo(app.ctx, library));
     const engine = await startEngine(app.ctx, library, { drainMs: 200 });
     places.set(document, { app, engine, relay: await startRelay(app.url) });
   }

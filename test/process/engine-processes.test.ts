@@ -1,6 +1,6 @@
 /**
- * The engine processes of a real server hang, stop or are killed. The server runs one process for each drive, and one
- * for periodic jobs.
+ * The engine processes of a real server hang, stop or are killed. The server runs one process for periodic jobs, one for
+ * each drive that has work, and a spare process for the next drive.
  */
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -96,7 +96,7 @@ describe.concurrent('engine processes', () => {
     const dataDir = makeDataDir();
     const env = { DATA_DIR: dataDir, TAPEGATE_DISK_TIMEOUT: '2', DRIVES: '2', LOG_LEVEL: 'fatal' };
     const server = await startServer('start', { env });
-    expect(parts(server)).toEqual(['drive', 'drive', 'jobs']);
+    await waitFor('the jobs and a spare process', async () => parts(server).join() === 'drive,jobs');
     const restore = path.join(dataDir, 'restore');
     // the command has the default timeout, because the first sync of a busy disk may take seconds
     const add = (dir: string, size: string) =>
@@ -121,7 +121,7 @@ describe.concurrent('engine processes', () => {
     });
     await waitForEnd(server, id);
     expect(hashTree(restore)).toMatchObject(await hashVolumes(server, dataDir, DEMO));
-    await waitFor('all processes', async () => parts(server).length === 3);
+    await waitFor('the ended processes to be replaced', async () => parts(server).length >= 2);
     expect(await end(server)).toBe(0);
 
     const next = await startServer('start', { env });
@@ -139,14 +139,13 @@ describe.concurrent('engine processes', () => {
     const restore = async (patterns: string) =>
       waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns }));
 
-    const all = drives();
-    expect(all).toHaveLength(2);
-    const recall = await holdRecall(server, dataDir, 'HELD');
+    const recalls = [await holdRecall(server, dataDir, 'HELD1'), await holdRecall(server, dataDir, 'HELD2')];
+    const all = await waitFor('two drives', async () => (drives().length === 2 ? drives() : undefined));
     const [killed, silent] = [all.slice(0, 1), all.slice(1)];
     signal(killed, 'SIGKILL');
     signal(silent, 'SIGSTOP');
     await waitForGone(killed);
-    await recall.open();
+    for (const recall of recalls) await recall.open();
     await endLeases(dataDir);
     await restore('/demo/ocean/2023');
     expect(server.stderr()).toContain('restarting an engine process: the process exited with SIGKILL');
@@ -158,21 +157,24 @@ describe.concurrent('engine processes', () => {
       const { drives: known } = await askData<{ drives: { totalCount: number } }>(server, '{ drives { totalCount } }');
       return known.totalCount === 2;
     });
-    await waitForEnd(server, recall.id);
+    for (const recall of recalls) await waitForEnd(server, recall.id);
     expect(hashTree(path.join(dataDir, 'restore'))).toMatchObject(await hashVolumes(server, dataDir, '/held/'));
     expect((await stop(server)).code).toBe(0);
   });
 
   test('engine processes end with their server, whether it is killed or stopped, even if they are stopped', async () => {
     const env = { DATA_DIR: makeDataDir(), DEMO: 'off' };
+    const listBoth = async (server: Running) => {
+      await waitFor('the jobs and a spare process', async () => parts(server).join() === 'drive,jobs');
+      return listEngineProcesses(server);
+    };
     const killed = await startServer('start', { env });
-    const first = listEngineProcesses(killed);
-    expect(first).toHaveLength(3);
+    const first = await listBoth(killed);
     await kill(killed);
     await waitForGone(first);
 
     const server = await startServer('start', { env });
-    const second = listEngineProcesses(server);
+    const second = await listBoth(server);
     const isHealthy = second.findIndex(({ part }) => part === 'drive');
     const stopped = second.filter((_, n) => n !== isHealthy);
     signal(stopped, 'SIGSTOP');
@@ -192,8 +194,9 @@ describe.concurrent('engine processes', () => {
     const server = await startServer('start', {
       env: { DATA_DIR: dataDir, DRIVES: '4', LOG_LEVEL: 'error', ...slow },
     });
-    await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: '/demo/ocean/2025/sst_202501' }));
-    await waitFor('the jobs', async () => loaded(log).length === 10);
+    // the process that makes the demo loads its code, too; three volumes need three drives; the fifth process is a spare
+    await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: '/demo/' }));
+    await waitFor('the jobs', async () => loaded(log).length === 12);
     const most = Math.max(...loaded(log).map((_, n, all) => all.slice(0, n + 1).reduce((sum, change) => sum + change)));
     expect(most).toBeLessThanOrEqual(Math.max(2, availableParallelism()));
     expect(await end(server)).toBe(0);

@@ -59,7 +59,7 @@ test('an engine alone listens at TAPEGATE_METRICS_LISTEN only, and reports a por
     return sampleOf(now, 'tapegate_recalls_ended_total', failed) !== undefined && now;
   });
   expect(sampleOf(text, 'tapegate_recalls_ended_total', failed)).toBe(0);
-  expect(sampleOf(text, 'tapegate_engine_processes', { part: 'drive' })).toBe(1);
+  expect(sampleOf(text, 'tapegate_engine_processes', { part: 'jobs' })).toBe(1);
   const ends = samplesOf(text, 'tapegate_engine_process_ends_total').filter(({ labels }) => labels.part === 'drive');
   expect(ends.map(({ labels, value }) => `${labels.reason} ${value}`).sort()).toEqual([
     'failed 0',

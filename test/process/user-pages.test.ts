@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
-import { makeDemo } from '../../src/main/demo.js';
+import { archiveDemo, makeDemo } from '../../src/main/demo.js';
 import { createDirectoryLibrary } from '../../src/tape/directory/index.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { readFences } from '../support/examples.js';
@@ -21,7 +21,7 @@ let dir: string;
 beforeAll(async () => {
   app = await startApp();
   const library = createDirectoryLibrary(path.join(app.dataDir, 'library'));
-  await makeDemo(app.ctx, library);
+  await makeDemo(app.ctx, () => archiveDemo(app.ctx, library));
   engine = await startEngine(app.ctx, library, { drainMs: 200 });
   dir = makeDataDir();
   mkdirSync(path.join(dir, 'bin'));

@@ -198,7 +198,7 @@ export function readSmall(file: string, from = 0): string | undefined {
   const fd = openPlainFile(file);
   if (fd === undefined) return undefined;
   try {
-    const buffer = Buffer.alloc(SMALL_BYTES);
+    const buffer = Buffer.allocUnsafe(SMALL_BYTES); // zeroing the buffer would take longer than the read
     return buffer.toString('utf8', 0, fs.readSync(fd, buffer, 0, buffer.length, from));
   } finally {
     fs.closeSync(fd);

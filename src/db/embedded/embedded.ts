@@ -41,6 +41,8 @@ const SETTINGS = {
   timezone: 'UTC',
   max_connections: 200,
   shared_buffers: '128MB',
+  // nothing replicates a server without a network address logically
+  max_logical_replication_workers: 0,
 };
 
 const START_TIMEOUT_MS = 60_000;

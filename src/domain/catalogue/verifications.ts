@@ -38,6 +38,13 @@ function isDueAt(now: string): Sql {
     WHERE w.file_id = f.id AND (w.not_before IS NULL OR w.not_before > ${now}))`;
 }
 
+/** Returns the SQL condition that is true if the library `b` has copies that a drive could verify now. */
+export function hasDueVerification(now: string): Sql {
+  return sql`EXISTS (SELECT FROM volume v
+    WHERE v.library_id = b.id AND b.contract = 'DRIVE' AND EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${isUnconfirmed} AND ${isDueAt(now)})
+      AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isResting(now)})`;
+}
+
 export interface UnconfirmedVolume {
   volumeId: number;
   volume: string;

@@ -12,7 +12,7 @@ import { isMeasured, joinPaces, measuredMedium, measureOwn, type PaceSums, parse
 import type { StagedAhead } from '../../planner/queue.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
-import { isClaimed, isReadable, isResting, isRunning, needsRoom } from '../conditions.js';
+import { hostOfDrive, isClaimed, isManned, isReadable, isResting, isRunning, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { type LibraryProblem, readFailedLibraries } from '../health/failing-libraries.js';
 import { suspensionText } from '../health/suspensions.js';
@@ -206,21 +206,21 @@ export function isWorking({ isClaimed, isOpen, hasLibraryFailed }: PlanDrive): b
  * library after a failure.
  */
 const hasEngine = sql`EXISTS (SELECT FROM engine_process e WHERE e.library_id = b.id
-  AND ${isRunning(sql`e.asks_until + make_interval(secs => ${KEPT_SECONDS})`)})`;
+  AND ${isRunning(sql`greatest(e.asks_until + make_interval(secs => ${KEPT_SECONDS}), e.ready_until)`)})`;
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   return await ctx.db.rows<PlanDrive>(
-    sql`SELECT d.name, d.library_id AS "libraryId", b.name AS library, b.contract, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
+    sql`SELECT d.name, d.library_id AS "libraryId", b.name AS library, b.contract, ${isManned} AS "isClaimed", ${hostOfDrive} AS host,
        sd.mode IS NULL AND sb.mode IS NULL AS "isOpen",
        CASE WHEN 'IMMEDIATE' IN (sd.mode, sb.mode) THEN 'IMMEDIATE' ELSE coalesce(sd.mode, sb.mode) END AS "suspensionMode",
-       b.contract = 'DRIVE' AND y.read_problem IS NOT NULL AND (${isClaimed} OR ${hasEngine}) AS "hasLibraryFailed",
+       b.contract = 'DRIVE' AND y.read_problem IS NOT NULL AND (${isManned} OR ${hasEngine}) AS "hasLibraryFailed",
        d.volume_id AS "volumeId", v.name AS volume, v.medium,
        count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning",
        CASE WHEN ${isClaimed} THEN d.rate END AS rate, d.pace
-     FROM drive d JOIN library b ON b.id = d.library_id LEFT JOIN volume v ON v.id = d.volume_id LEFT JOIN engine_process p ON p.id = d.engine_id
+     FROM drive d JOIN library b ON b.id = d.library_id LEFT JOIN volume v ON v.id = d.volume_id
        LEFT JOIN suspended_drive sd ON sd.drive_id = d.id LEFT JOIN suspended_library sb ON sb.library_id = b.id LEFT JOIN stager y ON y.library_id = b.id
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
-     GROUP BY d.id, b.id, v.name, v.medium, p.host, sd.mode, sb.mode, y.read_problem ORDER BY d.id`,
+     GROUP BY d.id, b.id, v.name, v.medium, sd.mode, sb.mode, y.read_problem ORDER BY d.id`,
   );
 }
 

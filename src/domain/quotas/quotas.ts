@@ -71,7 +71,9 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
       await tx.query(auditEntry());
     });
   });
-  return await ctx.db.prisma.quota.findUniqueOrThrow({ where: { user } });
+  const [quota] = await ctx.db.rows<Quota>(sql`SELECT ${quotaColumns} FROM quota q WHERE q."user" = ${user}`);
+  if (!quota) throw noQuota(user);
+  return quota;
 }
 
 /**

@@ -10,7 +10,7 @@ import { locking } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
 import type { Drive } from '../../generated/prisma/client.js';
 import type { DrivesAndAskers, SharedDrive, SharingEngine } from '../../planner/drive-shares.js';
-import { isClaimed, isHeldUnder, isRunning, databaseNow as now } from '../conditions.js';
+import { hostOfDrive, isClaimed, isHeldUnder, isManned, isRunning, databaseNow as now } from '../conditions.js';
 import type { Context } from '../context.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { keyedList } from '../page-keys.js';
@@ -39,7 +39,7 @@ export function listDrives(ctx: Context) {
 
 export async function readClaimed(ctx: Context, ids: readonly number[]): Promise<Map<number, boolean>> {
   const rows = await ctx.db.rows<{ id: number; isClaimed: boolean }>(
-    sql`SELECT d.id, ${isClaimed} AS "isClaimed" FROM drive d WHERE d.id = ANY(${ids}::int[])`,
+    sql`SELECT d.id, ${isManned} AS "isClaimed" FROM drive d WHERE d.id = ANY(${ids}::int[])`,
   );
   return new Map(rows.map((drive) => [drive.id, drive.isClaimed]));
 }
@@ -164,6 +164,9 @@ export interface EngineProcess {
 /** Seconds for which Tapegate keeps the row of a process that has no drive and whose drive request has expired. */
 export const KEPT_SECONDS = 60;
 
+/** Seconds after which an engine that does not repeat `recordReadyEngine` no longer counts as ready. */
+const READY_SECONDS = 30;
+
 /**
  * Records that an engine process requests another drive. The request expires after `askSeconds`. If `askSeconds` is 0,
  * the process withdraws its request for a drive.
@@ -177,6 +180,20 @@ export async function recordEngineProcess(ctx: Context, process: EngineProcess, 
   );
 }
 
+/**
+ * Records for `READY_SECONDS` that an engine is ready to start processes for a library's drives. Such an engine requests
+ * no drives.
+ */
+export async function recordReadyEngine(ctx: Context, process: EngineProcess): Promise<void> {
+  const { id, engineId, host, library, drives, reach, weight } = process;
+  const until = sql`${now} + make_interval(secs => ${READY_SECONDS})`;
+  await ctx.db.pool.query(
+    sql`INSERT INTO engine_process (id, engine_id, host, library_id, drives, reach, weight, asks_until, ready_until)
+        VALUES (${id}::uuid, ${engineId}::uuid, ${host}, ${library.id}, ${drives}, ${reach}, ${weight}, ${now} - interval '1 minute', ${until})
+        ON CONFLICT (id) DO UPDATE SET drives = excluded.drives, reach = excluded.reach, ready_until = excluded.ready_until`,
+  );
+}
+
 export async function deleteEngineProcess(ctx: Context, id: string): Promise<void> {
   await ctx.db.pool.query(sql`DELETE FROM engine_process WHERE id = ${id}::uuid`);
 }
@@ -186,7 +203,7 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`DELETE FROM engine_process WHERE id IN (
           SELECT p.id FROM engine_process p
-          WHERE NOT ${isRunning(sql`p.asks_until + make_interval(secs => ${KEPT_SECONDS})`)} AND NOT EXISTS (SELECT FROM drive d WHERE d.engine_id = p.id)
+          WHERE NOT ${isRunning(sql`greatest(p.asks_until, p.ready_until) + make_interval(secs => ${KEPT_SECONDS})`)} AND NOT EXISTS (SELECT FROM drive d WHERE d.engine_id = p.id)
           ${locking.freeProcess})`,
   );
 }
@@ -223,11 +240,10 @@ export async function readDrivesAndAskers(
 
 export async function readDriveHosts(ctx: Context, driveIds: readonly number[]): Promise<Map<number, string>> {
   allow(ctx, 'readDriveHosts');
-  const rows = await ctx.db.rows<{ id: number; host: string }>(
-    sql`SELECT d.id, p.host FROM drive d JOIN engine_process p ON p.id = d.engine_id
-        WHERE d.id = ANY(${driveIds}::int[]) AND ${isClaimed}`,
+  const rows = await ctx.db.rows<{ id: number; host: string | null }>(
+    sql`SELECT d.id, ${hostOfDrive} AS host FROM drive d WHERE d.id = ANY(${driveIds}::int[])`,
   );
-  return new Map(rows.map(({ id, host }) => [id, host]));
+  return new Map(rows.flatMap(({ id, host }) => (host === null ? [] : [[id, host] as const])));
 }
 
 /** Number of users that are listed for each drive. */

@@ -3,7 +3,7 @@
 import { addSeconds } from '../../core/time.js';
 import { queryWithin } from '../../db/pipeline.js';
 import { type Sql, sql } from '../../db/sql.js';
-import { FRESH_SECONDS, isClaimed, isLive, isRunning } from '../conditions.js';
+import { FRESH_SECONDS, isClaimed, isLive, isManned, isRunning } from '../conditions.js';
 import type { Context } from '../context.js';
 import { lacksRoom } from '../disks/disks.js';
 import { isFull } from '../health/circuits.js';
@@ -16,7 +16,7 @@ export interface SiteFigures {
    */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
-  /** Number of engines that hold or request a drive. */
+  /** Number of engines that hold or request a drive, or are ready to use one. */
   engines: number;
   drives: { library: string; drive: string; state: 'suspended' | 'working' | 'idle' | 'free' }[];
   libraries: { library: string; isSuspended: boolean; hasProblem: boolean }[];
@@ -59,10 +59,10 @@ export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
       'openRequests', (SELECT count(*) FROM request r WHERE ${isLive}),
       'engines', (SELECT count(*) FROM (
         SELECT coalesce(p.engine_id, d.engine_id) FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id WHERE ${isClaimed}
-        UNION SELECT p.engine_id FROM engine_process p WHERE ${isRunning(sql`p.asks_until`)}) x),
+        UNION SELECT p.engine_id FROM engine_process p WHERE ${isRunning(sql`p.asks_until`)} OR ${isRunning(sql`p.ready_until`)}) x),
       'drives', coalesce((SELECT json_agg(x) FROM (
         SELECT b.name AS library, d.name AS drive,
-          CASE WHEN EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id) THEN 'suspended' WHEN NOT ${isClaimed} THEN 'free'
+          CASE WHEN EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id) THEN 'suspended' WHEN NOT ${isManned} THEN 'free'
             WHEN d.volume_id IS NOT NULL OR EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id) THEN 'working' ELSE 'idle' END AS state
         FROM drive d JOIN library b ON b.id = d.library_id ORDER BY d.id) x), '[]'),
       'libraries', coalesce((SELECT json_agg(x) FROM (

@@ -8,7 +8,7 @@ import { logFailure } from '../../core/errors.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { EventFeed } from '../../events/events.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
-import { isClaimed } from '../conditions.js';
+import { isManned } from '../conditions.js';
 import type { Context } from '../context.js';
 import { allow } from '../policy.js';
 import { isSeen } from './processes.js';
@@ -136,7 +136,7 @@ const digest = (rows: Sql) =>
   sql`(SELECT md5(coalesce(string_agg(x::text, ',' ORDER BY x::text), '')) FROM (${rows}) x)`;
 
 const drives = digest(
-  sql`SELECT d.id, d.name, d.volume_id, d.engine_id, ${isClaimed} AS is_claimed,
+  sql`SELECT d.id, d.name, d.volume_id, d.engine_id, ${isManned} AS is_claimed,
         (SELECT count(*) FROM recall c WHERE c.drive_id = d.id) AS running FROM drive d`,
 );
 const disks = digest(

@@ -1,292 +1,69 @@
 /**
- * Starts the engine for the commands `start` and `work`: one process for each drive of each library, and one for jobs
+ * Starts the engine for the commands `start` and `work`: one process for jobs, and one for each drive that has work
  * (src/main/engine-process.ts). With separate processes, a hung call stops only one drive, or only the jobs, until the
- * parent process restarts the child process. The engine processes exit when the parent process ends, because their IPC
- * channel closes.
+ * parent process restarts the child process.
  */
-import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { availableParallelism } from 'node:os';
-import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
-import type { ClientConfig } from 'pg';
 import type { Runtime } from '../../cli/connection/runtime.js';
-import { environment } from '../../cli/terminal/io.js';
-import { packageRoot } from '../../core/package-root.js';
-import { count, type EngineEnd, isCounting } from '../../core/signals.js';
-import type { Context } from '../../domain/context.js';
+import { isCounting } from '../../core/signals.js';
 import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { FollowedLibraries, readingKey } from '../../engine/followed-libraries.js';
 import { type Job, runJobs, WorkSignal } from '../../engine/jobs/jobs.js';
-import { deleteProcess, type ForwardedSignals, replay } from '../../telemetry/forwarded.js';
-
-export type EngineOrder =
-  | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number; isMeasured: boolean }
-  | { kind: 'stop' };
-
-/**
- * Message from an engine process. An engine process sends `alive` every second. It also reports that it is ready, or
- * why it is about to end.
- */
-export interface EngineReport {
-  kind: 'ready' | 'alive' | keyof typeof endings;
-  /** The process's metrics since its last message; absent if metrics are off. */
-  metrics?: ForwardedSignals | undefined;
-}
-
-const endings = {
-  failed: 'the process cannot start',
-  hung: 'a call to a disk or a tape library hangs',
-  stopped: 'the process stopped',
-} as const satisfies { [End in EngineEnd]?: string };
+import { DriveProcessGroups } from './drive-processes.js';
+import { SupervisedProcess } from './supervised-process.js';
 
 export interface EngineProcesses {
   stop(): Promise<void>;
 }
 
-/** Maximum milliseconds to wait for an engine process's message `ready`. */
-const READY_MS = 15_000;
+/** Notifications after which drives might have work. */
+const WORK_TOPICS = ['recall', 'suspension', 'library', 'room'];
 
 /**
- * Maximum milliseconds for the engine processes to stop. A stopping engine waits 5 s for active files, and then a few
- * more seconds for the reads that it has aborted.
+ * Starts the processes. Returns when the restore disks are registered, or after some seconds at the latest.
+ * @param options.idleMs milliseconds without work after which the processes of drives end
  */
-const STOP_MS = 12_000;
-
-/** Milliseconds after which a silent process counts as stalled. By then, the process's leases have expired. */
-const SILENT_MS = 20_000;
-const CHECK_MS = 1000;
-
-/** Maximum milliseconds from a process's start to its first message. */
-const LOAD_MS = 300_000;
-const MAX_LOADING = Math.max(2, availableParallelism());
-
-/**
- * Milliseconds to wait before restarting a process that has ended. The pause doubles each time the process ends within
- * `SOON_MS` milliseconds after its start.
- */
-const PAUSE_MS = { first: 1000, most: 30_000 };
-const SOON_MS = 60_000;
-
-/** Number of threads for file system calls. */
-const THREADS = '8';
-
-/**
- * Path of the engine process's program. When tests run Tapegate from its source files, this is the path of the bundled
- * program.
- */
-const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
-const file =
-  ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
-
-/** Starts the processes. Returns when the restore disks are registered, or after `READY_MS` at the latest. */
-export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
-  const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
-  const make = (part: 'drive' | 'jobs', libraryId: number) => new SupervisedProcess(ctx, { ...order, libraryId }, part);
-  const drivesOf = ({ id, drives }: { id: number; drives: number }) =>
-    Array.from({ length: drives }, () => make('drive', id));
-  const jobs = make('jobs', FIRST_LIBRARY);
-  const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
-  const all = [jobs, ...first];
-  for (const each of all) each.fork();
+export async function startEngineProcesses(
+  { ctx, connection }: Runtime,
+  { idleMs }: { idleMs?: number } = {},
+): Promise<EngineProcesses> {
+  const order = { connection, engineId: randomUUID(), isMeasured: isCounting() };
+  const jobs = new SupervisedProcess(ctx, order, 'jobs');
+  jobs.fork();
   // start the jobs process first, because it registers the restore disks; a drive without disks would postpone its
   // first files
-  await jobs.begin();
-  for (const drive of first) void drive.begin();
+  await jobs.begin(FIRST_LIBRARY);
+  const make = () => new SupervisedProcess(ctx, order, 'drive');
+  const drives = new DriveProcessGroups(ctx, { engineId: order.engineId, make, idleMs });
+  drives.add({ id: FIRST_LIBRARY, name: 'directory', drives: ctx.config.drives });
   const stopping = new AbortController();
   const others = new FollowedLibraries(ctx, {
     keyOf: readingKey,
     stop: stopping.signal,
     work: async (library, stop) => {
-      const drives = drivesOf(library);
-      for (const each of drives) {
-        each.fork();
-        void each.begin();
-      }
+      const group = drives.add(library);
       await once(stop, 'abort');
-      await Promise.all(drives.map((each) => each.stop()));
+      await drives.remove(group);
     },
   });
-  const signal = new WorkSignal();
-  const unlisten = ctx.events.onNotify('library', () => signal.notify());
-  const follow: Job = { name: 'libraries', signal, everyMs: LIBRARIES_MS, run: () => others.follow() };
-  void runJobs(ctx, stopping.signal, [follow]);
+  const [library, work] = [new WorkSignal(), new WorkSignal()];
+  const unlisten = [
+    ctx.events.onNotify('library', () => library.notify()),
+    ...WORK_TOPICS.map((topic) => ctx.events.onNotify(topic, () => work.notify())),
+  ];
+  const follow: Job = {
+    name: 'libraries',
+    signal: library,
+    everyMs: () => others.followMs,
+    run: () => others.follow(),
+  };
+  void runJobs(ctx, stopping.signal, [follow, drives.job(work)]);
   return {
     stop: async () => {
       stopping.abort();
-      unlisten();
-      await Promise.all([others.ended, ...all.map((each) => each.stop())]);
+      for (const end of unlisten) end();
+      await Promise.all([drives.stop(), others.ended, jobs.stop()]);
     },
   };
-}
-
-const LIBRARIES_MS = 5000;
-
-/**
- * V8 options for engine processes. With the default young generation, many network buffers accumulate, and V8 can spend
- * half of the CPU time marking the heap during a restore. A small young generation makes V8 free the buffers earlier.
- */
-const HEAP_OPTIONS = ['--max-semi-space-size=1'];
-
-class Loading {
-  private readonly waiting: (() => void)[] = [];
-  private running = 0;
-
-  begin(load: () => void): void {
-    if (this.running >= MAX_LOADING) this.waiting.push(load);
-    else this.run(load);
-  }
-
-  forget(load: () => void): void {
-    const index = this.waiting.indexOf(load);
-    if (index >= 0) this.waiting.splice(index, 1);
-  }
-
-  end(): void {
-    this.running--;
-    const next = this.waiting.shift();
-    if (next) this.run(next);
-  }
-
-  private run(load: () => void): void {
-    this.running++;
-    load();
-  }
-}
-
-const loading = new Loading();
-
-class SupervisedProcess {
-  private readonly ctx: Context;
-  private readonly order: EngineOrder;
-  private readonly part: 'drive' | 'jobs';
-  private child: ChildProcess | undefined;
-  private isOrdered = false;
-  private aliveAt: number | undefined;
-  private heardAt = 0;
-  private checkedAt = 0;
-  private pauseMs = PAUSE_MS.first;
-  private isStopping = false;
-  private restart: NodeJS.Timeout | undefined;
-  private watch: NodeJS.Timeout | undefined;
-  private onReady: () => void = () => {};
-  private onGone: () => void = () => {};
-
-  constructor(ctx: Context, order: EngineOrder, part: 'drive' | 'jobs') {
-    this.ctx = ctx;
-    this.order = order;
-    this.part = part;
-  }
-
-  /** After loading its code, an engine process waits for the message `begin` from its parent. */
-  fork(): void {
-    loading.begin(this.load);
-  }
-
-  private readonly load = (): void => {
-    const env = { UV_THREADPOOL_SIZE: THREADS, ...environment() };
-    const execArgv = [...HEAP_OPTIONS, ...process.execArgv];
-    const child = fork(file, [this.part], { execArgv, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
-    this.child = child;
-    this.aliveAt = undefined;
-    this.heardAt = performance.now();
-    this.checkedAt = this.heardAt;
-    child.on('message', (report: EngineReport) => this.receive(child, report));
-    child.on('error', (error) => this.lose(child, `the process cannot be started: ${error.message}`));
-    child.on('exit', (code, signal) => this.lose(child, `the process exited with ${signal ?? code}`));
-    this.watch = setInterval(() => this.check(child), CHECK_MS);
-    this.watch.unref();
-    if (this.isOrdered) this.send(this.order);
-  };
-
-  async begin(): Promise<void> {
-    const ready = new Promise<void>((resolve) => {
-      this.onReady = resolve;
-    });
-    this.isOrdered = true;
-    this.send(this.order);
-    await within(READY_MS, ready);
-  }
-
-  async stop(): Promise<void> {
-    this.isStopping = true;
-    clearTimeout(this.restart);
-    loading.forget(this.load);
-    const child = this.child;
-    if (!child) return;
-    const gone = new Promise<void>((resolve) => {
-      this.onGone = resolve;
-    });
-    this.send({ kind: 'stop' });
-    await within(STOP_MS, gone);
-    if (this.child === child) {
-      this.ctx.log.warn({ part: this.part, pid: child.pid }, 'engine process did not stop in time: killed');
-      this.lose(child, '');
-    }
-  }
-
-  private send(order: EngineOrder): void {
-    this.child?.send(order, () => {});
-  }
-
-  private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
-    if (!kind) return; // ignore messages without `kind`, because `node --watch` sends such messages
-    this.heardAt = performance.now();
-    if (this.child === child) this.recordLife();
-    if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);
-    if (kind === 'ready') this.onReady();
-    else if (kind !== 'alive') this.lose(child, endings[kind], kind);
-  }
-
-  private recordLife(): void {
-    if (this.aliveAt === undefined) loading.end();
-    this.aliveAt ??= this.heardAt;
-  }
-
-  /**
-   * Ends a child process that is silent for too long. If the parent process itself stalled, starts to measure the
-   * silence again.
-   */
-  private check(child: ChildProcess): void {
-    const now = performance.now();
-    if (now - this.checkedAt > 2 * CHECK_MS) this.heardAt = now;
-    this.checkedAt = now;
-    const maxMs = this.aliveAt === undefined ? LOAD_MS : SILENT_MS;
-    if (now - this.heardAt > maxMs) this.lose(child, `the process sent no message for ${maxMs / 1000} s`, 'silent');
-  }
-
-  /**
-   * Kills an engine process and immediately counts it as ended, even if it hangs in the kernel. A killed process does
-   * no more work, and exits when its system call returns.
-   */
-  private lose(child: ChildProcess, why: string, seen: EngineEnd = 'gone'): void {
-    if (this.child !== child) return;
-    this.child = undefined;
-    if (this.aliveAt === undefined) loading.end();
-    deleteProcess(child.pid);
-    clearInterval(this.watch);
-    child.kill('SIGKILL');
-    if (child.connected) child.disconnect();
-    child.unref();
-    this.onReady();
-    this.onGone();
-    if (this.isStopping) return;
-    count('tapegate_engine_process_ends_total', { part: this.part, reason: seen });
-    this.scheduleRestart(why);
-  }
-
-  private scheduleRestart(why: string): void {
-    const isSoon = this.aliveAt === undefined || performance.now() - this.aliveAt < SOON_MS;
-    this.pauseMs = isSoon ? Math.min(this.pauseMs * 2, PAUSE_MS.most) : PAUSE_MS.first;
-    this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `restarting an engine process: ${why}`);
-    this.restart = setTimeout(() => this.fork(), this.pauseMs);
-  }
-}
-
-async function within(ms: number, done: Promise<void>): Promise<void> {
-  const timer = new AbortController();
-  await Promise.race([done, sleep(ms, undefined, { signal: timer.signal }).catch(() => {})]);
-  timer.abort();
 }

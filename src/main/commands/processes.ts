@@ -139,8 +139,11 @@ async function startParts(
   let demo: Demo | undefined;
   if (parts.demo) {
     const { makeDemo } = await import('../demo.js');
-    const { createFirstLibrary } = await import('../../tape/kinds.js');
-    demo = await makeDemo(ctx, createFirstLibrary(config));
+    demo = await makeDemo(ctx, async () => {
+      const { runDemoProcess } = await import('./supervised-process.js');
+      // load the gateway's code meanwhile
+      await Promise.all([runDemoProcess(runtime.connection), parts.gateway && import('../app.js')]);
+    });
   }
   if (parts.engine) {
     const { startEngineProcesses } = await import('./engine-processes.js');
@@ -213,11 +216,12 @@ async function keepHeartbeat(ctx: Context, parts: ProcessParts): Promise<() => P
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   const kinds = [...(parts.gateway ? ['GATEWAY' as const] : []), ...(parts.engine ? ['ENGINE' as const] : [])];
   const processes = kinds.map((kind) => ({ id: randomUUID(), kind, host: hostname(), pid: process.pid, version }));
+  const record = async () => {
+    for (const each of processes) await recordProcess(ctx, each);
+  };
   let last: Promise<unknown> = Promise.resolve();
   const beat = () => {
-    last = Promise.all(processes.map((each) => recordProcess(ctx, each))).catch((error) =>
-      logFailure(ctx.log, error, 'recording this process'),
-    );
+    last = record().catch((error) => logFailure(ctx.log, error, 'recording this process'));
   };
   beat();
   await last;
