@@ -28,16 +28,22 @@ const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRo
  * Returns the recall queue, grouped by volume and user. If several users wait for the same file, the file is counted
  * for each of these users.
  * @param which.libraryId id of the only library to include. Default: all libraries
+ * @param which.volumeId id of the only volume to include. Default: all volumes
  * @param which.until if given, the result also includes recalls that wait for disk space, and recalls that are
  * postponed until this time or an earlier time. Default: only recalls that a drive could start now
  */
 export async function readQueues(
   ctx: Context,
-  { libraryId, until }: { libraryId?: number; until?: string } = {},
+  { libraryId, volumeId, until }: { libraryId?: number; volumeId?: number; until?: string } = {},
 ): Promise<QueueEntry[]> {
   const isReady = until === undefined ? isReadyBy(ctx.now()) : sql`(${isReadyBy(until)} OR ${isQueuedForRoom})`;
+  const isOfVolume = volumeId === undefined ? sql`true` : sql`c.volume_id = ${volumeId}`;
   const isOfLibrary = libraryId === undefined ? sql`true` : sql`v.library_id = ${libraryId}`;
-  return await readQueueOf(ctx, isReady, sql`${isOfLibrary} AND NOT ${isResting(until ?? ctx.now())}`);
+  return await readQueueOf(
+    ctx,
+    sql`(${isReady} AND ${isOfVolume})`,
+    sql`${isOfLibrary} AND NOT ${isResting(until ?? ctx.now())}`,
+  );
 }
 
 /**
