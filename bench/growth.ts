@@ -3,7 +3,8 @@
  * idle engine. Prints a table with a column for each size.
  *
  * FILES (default 1000000,3000000) lists the sizes, in multiples of PIECE (default 1,000,000). The server's import
- * command adds one piece after another. The list request names REQUEST (default 100,000) files, evenly spread over the
+ * command adds one piece after another. Sizes above SQL_ABOVE (default: none) are filled by SQL statements instead, in the
+ * same shape, and their GIN indexes are created afterwards. The list request names REQUEST (default 100,000) files, evenly spread over the
  * catalogue. The pattern request takes the 446,400 files of a month, or fewer in a smaller catalogue. Requests are
  * repeated ROUNDS (default 3) times, and medians are printed. ONLY=search measures only rows whose names contain the
  * text.
@@ -42,6 +43,7 @@ const PIECE = Number(process.env.PIECE ?? 1_000_000);
 const REQUEST_FILES = Number(process.env.REQUEST ?? 100_000);
 const rounds = Number(process.env.ROUNDS ?? 3);
 const sizes = (process.env.FILES ?? '1000000,3000000').split(',').map(Number);
+const sqlAbove = Number(process.env.SQL_ABOVE ?? Number.POSITIVE_INFINITY);
 const endsAt = performance.now() + Number(process.env.MINUTES ?? Number.POSITIVE_INFINITY) * 60_000;
 const PER_VOLUME = 20_000;
 const MONTH = '/2016/01/';
@@ -137,10 +139,37 @@ async function importPiece(ctx: Context, dir: string, first: number): Promise<{ 
   return imported;
 }
 
+/** Adds files by SQL until the catalogue has `files` files. GIN indexes are created after the last file. */
+async function fillUpTo({ db }: Context, files: number, first: number): Promise<void> {
+  const client = new db.Client({ ...db.config, statement_timeout: false });
+  await client.connect();
+  const { rows } = await client.query<{ name: string; definition: string }>(
+    `SELECT indexname AS name, indexdef AS definition FROM pg_indexes WHERE tablename = 'tape_file' AND indexdef LIKE '% USING gin %'`,
+  );
+  await client.query(`SET maintenance_work_mem = '1GB'`);
+  for (const { name } of rows) await client.query(`DROP INDEX "${name}"`);
+  await client.query(
+    `INSERT INTO volume (name) SELECT 'V' || n FROM generate_series(1, ${Math.ceil(files / PER_VOLUME)}) n ON CONFLICT DO NOTHING`,
+  );
+  for (let have = first; have < files; have += PIECE) {
+    const { text, values } = pathsOf(have, have + PIECE - 1, PIECE);
+    await client.query({
+      text: `INSERT INTO tape_file (path, size, stage, verified, volume_id, position, checksum)
+        SELECT p.path, p.size, 'ONTAPE', timestamp '2026-01-02 03:04:05', v.id, mod(p.size, ${PER_VOLUME}), 'adler32:' || substr(md5(p.path), 1, 8)
+        FROM (${text}) p JOIN volume v ON v.name = 'V' || (p.size - 1000000) / ${PER_VOLUME} + 1 ORDER BY p.path`,
+      values,
+    });
+    console.log(`${have + PIECE} files`);
+  }
+  for (const { definition } of rows) await client.query(definition);
+  await client.end();
+}
+
 /** Imports pieces until the catalogue has `files` files. @returns whether it has them before the time is over */
 async function importUpTo(ctx: Context, dir: string, files: number): Promise<boolean> {
   const start = performance.now();
   let peak = 0;
+  if (files > sqlAbove) await fillUpTo(ctx, files, await countFiles(ctx));
   for (let have = await countFiles(ctx); have < files; have += PIECE) {
     if (performance.now() >= endsAt) return false;
     table.begin(have + PIECE);
@@ -149,7 +178,7 @@ async function importUpTo(ctx: Context, dir: string, files: number): Promise<boo
     table.add(`import of the last ${PIECE.toLocaleString('en-US')} rows`, piece.spent, 's');
     table.add('import, peak memory of the command', peak / 1e6, 'MB');
   }
-  console.log(`import took ${digits((performance.now() - start) / 1000)} s in all`);
+  console.log(`filling the catalogue took ${digits((performance.now() - start) / 1000)} s in all`);
   return true;
 }
 

@@ -24,7 +24,7 @@ export class DueJobs {
   private readonly news = new WorkSignal();
   private readonly signals = new Map<string, WorkSignal>(dueJobs.map((name) => [name, new WorkSignal()]));
   private readonly live = new WorkSignal();
-  private isLive = true;
+  private isLive = false;
   private pauseMs = PAUSE_MS;
 
   /** @param sources signals after which jobs might have work */
