@@ -4,8 +4,8 @@
  * - Planning: for each number of drives in DRIVES (default 10,100,1000), the milliseconds in which the planner chooses
  *   the next volume, and in which it plans the whole queue. Twenty volumes per drive wait, with files of 100 users.
  * - Engine: an engine in one process reads MOUNTS (default 5) volumes with each drive, from a library in memory. A mount
- *   takes MOUNT_MS (default 2000), and a volume has 20 files of 4 kB. WAITING (default 0) more files wait on volumes
- *   that no drive reads meanwhile. Prints how long the drives take, and the processor time per mount.
+ *   takes MOUNT_MS (default 2000), and a volume has 20 files of 4 kB. WAITING (default 0) more files wait on suspended
+ *   volumes. Prints how long the drives take, and the processor time per mount.
  * - Processes: `work` reads a directory library with each number of drives in PROCESSES (default 10,50). Prints the
  *   memory of a drive's process, and the most database connections.
  *
@@ -141,8 +141,9 @@ async function measureEngine(site: Context, drives: number): Promise<void> {
   await fillVolumes(ctx, drives * mounts);
   if (waiting > 0) {
     await createRequest(ctx, { quota: 'bench', pattern: '/wait/' });
-    // wanted files that no drive starts meanwhile, as with a queue of many hours
-    await ctx.db.pool.query(`UPDATE request SET priority = -1`);
+    await ctx.db.pool.query(
+      `INSERT INTO suspension (kind, name, mode, reason, since) SELECT 'VOLUME', name, 'IMMEDIATE', '', now() FROM volume WHERE name LIKE 'wait%'`,
+    );
   }
   const id = await createRequest(ctx, { quota: 'bench', pattern: '/read/' });
   const postmaster = postmasterOf(ctx);
