@@ -139,37 +139,52 @@ async function importPiece(ctx: Context, dir: string, first: number): Promise<{ 
   return imported;
 }
 
-/** Adds files by SQL until the catalogue has `files` files. GIN indexes are created after the last file. */
-async function fillUpTo({ db }: Context, files: number, first: number): Promise<void> {
+/**
+ * Adds files by SQL until the catalogue has `files` files, and then creates the GIN indexes, whose definitions are kept
+ * in a table meanwhile. The next run continues after MINUTES.
+ * @returns whether the catalogue is complete
+ */
+async function fillUpTo({ db }: Context, files: number, first: number): Promise<boolean> {
   const client = new db.Client({ ...db.config, statement_timeout: false });
   await client.connect();
-  const { rows } = await client.query<{ name: string; definition: string }>(
-    `SELECT indexname AS name, indexdef AS definition FROM pg_indexes WHERE tablename = 'tape_file' AND indexdef LIKE '% USING gin %'`,
+  await client.query(`SET maintenance_work_mem = '2GB'`);
+  await client.query(
+    `CREATE TABLE IF NOT EXISTS bench_index AS SELECT indexname AS name, replace(indexdef, 'CREATE INDEX', 'CREATE INDEX IF NOT EXISTS') AS definition
+     FROM pg_indexes WHERE tablename = 'tape_file' AND indexdef LIKE '% USING gin %'`,
   );
-  await client.query(`SET maintenance_work_mem = '1GB'`);
-  for (const { name } of rows) await client.query(`DROP INDEX "${name}"`);
+  const { rows } = await client.query<{ name: string; definition: string }>('SELECT name, definition FROM bench_index');
+  if (first < files) for (const { name } of rows) await client.query(`DROP INDEX IF EXISTS "${name}"`);
   await client.query(
     `INSERT INTO volume (name) SELECT 'V' || n FROM generate_series(1, ${Math.ceil(files / PER_VOLUME)}) n ON CONFLICT DO NOTHING`,
   );
-  for (let have = first; have < files; have += PIECE) {
-    const { text, values } = pathsOf(have, have + PIECE - 1, PIECE);
-    await client.query({
-      text: `INSERT INTO tape_file (path, size, stage, verified, volume_id, position, checksum)
-        SELECT p.path, p.size, 'ONTAPE', timestamp '2026-01-02 03:04:05', v.id, mod(p.size, ${PER_VOLUME}), 'adler32:' || substr(md5(p.path), 1, 8)
-        FROM (${text}) p JOIN volume v ON v.name = 'V' || (p.size - 1000000) / ${PER_VOLUME} + 1 ORDER BY p.path`,
-      values,
-    });
-    console.log(`${have + PIECE} files`);
+  const pieces = Array.from({ length: Math.ceil((files - first) / PIECE) }, (_, n) => first + n * PIECE);
+  const inserts = pieces.map((from) => insertOf(from));
+  for (const statement of [...inserts, ...rows.map(({ definition }) => ({ text: definition, values: [] }))]) {
+    if (performance.now() >= endsAt) break;
+    const spent = await seconds(() => client.query(statement));
+    console.log(`${statement.text.slice(0, 60)}: ${digits(spent)} s`);
   }
-  for (const { definition } of rows) await client.query(definition);
+  const isComplete = performance.now() < endsAt;
+  if (isComplete) await client.query('DROP TABLE bench_index');
   await client.end();
+  return isComplete;
+}
+
+function insertOf(first: number): { text: string; values: unknown[] } {
+  const { text, values = [] } = pathsOf(first, first + PIECE - 1, PIECE);
+  return {
+    text: `INSERT INTO tape_file (path, size, stage, verified, volume_id, position, checksum)
+      SELECT p.path, p.size, 'ONTAPE', timestamp '2026-01-02 03:04:05', v.id, mod(p.size, ${PER_VOLUME}), 'adler32:' || substr(md5(p.path), 1, 8)
+      FROM (${text}) p JOIN volume v ON v.name = 'V' || (p.size - 1000000) / ${PER_VOLUME} + 1 ORDER BY p.path`,
+    values,
+  };
 }
 
 /** Imports pieces until the catalogue has `files` files. @returns whether it has them before the time is over */
 async function importUpTo(ctx: Context, dir: string, files: number): Promise<boolean> {
   const start = performance.now();
   let peak = 0;
-  if (files > sqlAbove) await fillUpTo(ctx, files, await countFiles(ctx));
+  if (files > sqlAbove && !(await fillUpTo(ctx, files, await countFiles(ctx)))) return false;
   for (let have = await countFiles(ctx); have < files; have += PIECE) {
     if (performance.now() >= endsAt) return false;
     table.begin(have + PIECE);
