@@ -94,9 +94,7 @@ test('a released migration was not edited', () => {
 const SIGNS = ['X-Remote-User', 'X-Remote-Groups', 'X-SSL-Client-S-DN', 'X-SSL-Client-Verify'];
 
 test('each example of a proxy sets or removes every header that identifies a caller', () => {
-  const examples = [...read('docs/operators/access.md').matchAll(/```nginx\n([\s\S]*?)```/g)].map(
-    ([, text]) => text,
-  );
+  const examples = [...read('docs/operators/access.md').matchAll(/```nginx\n([\s\S]*?)```/g)].map(([, text]) => text);
   expect(examples).toHaveLength(2);
   const files = ['container/nginx.conf', 'proxy/nginx.conf', 'proxy/apache.conf'];
   for (const example of [...examples, ...files.map((file) => read(`deploy/${file}`))]) {
