@@ -12,67 +12,16 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { packageRoot } from '../src/core/package-root.js';
+import { isConnection, type ProcessFigures, readTree } from './process-tree.js';
 
 const seconds = Number(process.env.SECONDS ?? 60);
 const settleSeconds = Number(process.env.SETTLE ?? 30);
-
-/** Clock ticks per second in /proc, independent of the kernel's timer frequency. */
-const TICKS_A_SECOND = 100;
-
-interface ProcessFigures {
-  command: string;
-  cpuSeconds: number;
-  pssBytes: number;
-}
-
-function readProc(pid: number, name: string): string {
-  return readFileSync(`/proc/${pid}/${name}`, 'utf8');
-}
-
-const statOf = (pid: number) =>
-  readProc(pid, 'stat')
-    .replace(/^.*\) /s, '')
-    .split(' ');
-
-/** Returns the ids of a process and its descendants. */
-function listTree(root: number): number[] {
-  const parents = readdirSync('/proc').flatMap((name) => {
-    try {
-      return /^\d+$/.test(name) ? [[Number(name), Number(statOf(Number(name))[1])] as const] : [];
-    } catch {
-      return []; // the process has just ended
-    }
-  });
-  const below = (pid: number): number[] => [
-    pid,
-    ...parents.filter(([, parent]) => parent === pid).flatMap(([child]) => below(child)),
-  ];
-  return below(root);
-}
-
-function readTree(root: number): Map<number, ProcessFigures> {
-  const found = listTree(root).flatMap((pid) => {
-    try {
-      // fields 14 to 17 of proc_pid_stat(5): times of the process and of its ended children
-      const ticks = statOf(pid).slice(11, 15).map(Number);
-      const cpuSeconds = ticks.reduce((sum, each) => sum + each) / TICKS_A_SECOND;
-      const pssBytes = Number(/^Pss: +(\d+)/m.exec(readProc(pid, 'smaps_rollup'))?.[1]) * 1024;
-      const command = readProc(pid, 'cmdline').replaceAll('\0', ' ').trim();
-      return [[pid, { command, cpuSeconds, pssBytes }] as const];
-    } catch {
-      return []; // the process has just ended
-    }
-  });
-  return new Map(found);
-}
-
-const isConnection = ({ command }: ProcessFigures) => /^postgres: \S+ \S+ \[local\]/.test(command);
 
 const dir = mkdtempSync(path.join(process.env.BENCH_DIR ?? os.tmpdir(), 'tapegate-idle-'));
 chmodSync(dir, 0o755);

@@ -100,19 +100,28 @@ export function chooseNext<Queue extends VolumeQueue>(
   return best && { queue: best.queue, reason: `user ${first.user} has had the least drive time; ${why}` };
 }
 
+/** A volume in a drive, the time of its mount, and the users whose files wait on it. */
+interface MountedQueue {
+  since: number;
+  medium: Medium;
+  here: readonly UserQueue[];
+}
+
+/** Returns whether a drive stays on a volume with waiting files, regardless of the backlog of other volumes. */
+export function mustStay(
+  { since, medium, here }: MountedQueue,
+  { now, policy }: Omit<ScheduleState, 'shares'>,
+): boolean {
+  const stayed = now - since;
+  return stayed < policy.quantumSeconds || stayed + readingSeconds(medium, here) <= policy.sweepSeconds;
+}
+
 /**
  * Returns whether a drive should leave a volume that still has waiting files.
- * @param mounted.here users whose files wait on the mounted volume
  * @param others the backlog of unmounted volumes
  */
-export function isTimeToLeave(
-  mounted: { since: number; medium: Medium; here: readonly UserQueue[] },
-  others: Backlog<VolumeQueue>,
-  state: ScheduleState,
-): boolean {
-  const stayed = state.now - mounted.since;
-  if (stayed < state.policy.quantumSeconds) return false;
-  if (stayed + readingSeconds(mounted.medium, mounted.here) <= state.policy.sweepSeconds) return false;
+export function isTimeToLeave(mounted: MountedQueue, others: Backlog<VolumeQueue>, state: ScheduleState): boolean {
+  if (mustStay(mounted, state)) return false;
   const elsewhere = [...others.users()];
   const judge = createJudge([...elsewhere, ...mounted.here], state);
   const first = judge.first(elsewhere);

@@ -383,3 +383,26 @@ test('recalls that start while their drive is given back are recovered by an eng
   await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
 });
+
+test('the first live request of an idle site starts the repairs at once', async () => {
+  const live = await query<{ id: number }>("SELECT id FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED')");
+  for (const { id } of live) await cancel(app, id);
+  await query('DELETE FROM recall'); // recalls that other tests have left to dead engines
+  await tape('/orphan', '/next-orphan', '/request');
+  const loseRecall = (file: string) => query("UPDATE tape_file SET stage = 'RESTORING' WHERE path = $1", [file]);
+  const untilReturned = (file: string) =>
+    waitFor(`the return of ${file}`, async () => (await readStage(app, file)) === 'T');
+  await loseRecall('/orphan');
+
+  await withEngine(
+    app,
+    library,
+    async () => {
+      await untilReturned('/orphan'); // the engine has run the repair once
+      await loseRecall('/next-orphan');
+      await ask('/request');
+      await untilReturned('/next-orphan');
+    },
+    { repairMs: 3_600_000 },
+  );
+});

@@ -1,5 +1,5 @@
-/** The webhook commands, and the receivers in docs/reference/webhooks.md, run as printed. */
-import { readFileSync, writeFileSync } from 'node:fs';
+/** The webhook commands, and the receivers in docs/reference/examples, run as printed. */
+import { copyFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
@@ -12,8 +12,7 @@ import { findProgram, makeWorkDir } from '../support/run-example.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const page = readFileSync(path.join(packageRoot, 'docs/reference/webhooks.md'), 'utf8');
-const blockOf = (language: string) => new RegExp(`\`\`\`${language}\n([\\s\\S]*?)\`\`\``).exec(page)?.[1] ?? '';
+const examples = path.join(packageRoot, 'docs/reference/examples');
 
 const app = useApp({ library: createMemoryLibrary(), config: { webhookHosts: ['127.0.0.1'] } }, async () => {
   await addQuota(app.ctx, 'ada', 10n ** 9n);
@@ -24,8 +23,8 @@ afterAll(cleanUp);
 const run = (...args: string[]) => runCli(args, { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
 
 const receivers = [
-  { language: 'js', file: 'receiver.mjs', program: process.execPath },
-  { language: 'python', file: 'receiver.py', program: findProgram('python3') },
+  { language: 'js', file: 'webhook-receiver.mjs', program: process.execPath },
+  { language: 'python', file: 'webhook-receiver.py', program: findProgram('python3') },
 ];
 
 test.each(receivers)(
@@ -33,7 +32,7 @@ test.each(receivers)(
   async ({ language, file, program }) => {
     if (!program) return console.warn(`there is no program for ${language}: its receiver is not tested`);
     const dir = makeWorkDir();
-    writeFileSync(path.join(dir, file), blockOf(language));
+    copyFileSync(path.join(examples, file), path.join(dir, file));
     const port = await findFreePort();
     const url = `http://127.0.0.1:${port}/hook`;
     const added = await run('webhook', 'add', url, '--quota', 'ada', '--event', 'request.completed', 'request.ended');

@@ -134,7 +134,8 @@ export async function releaseDrive(ctx: Context, lease: Lease, pace: readonly nu
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
   try {
     const { rowCount } = await ctx.db.pool.query(
-      sql`UPDATE drive d SET volume_id = ${volumeId} WHERE ${isHeldUnder(lease)}`,
+      sql`UPDATE drive d SET volume_id = ${volumeId} WHERE ${isHeldUnder(lease)}
+            AND NOT EXISTS (SELECT FROM drive o WHERE o.volume_id = ${volumeId} AND o.id <> d.id)`,
     );
     return rowCount === 1;
   } catch (error) {

@@ -19,13 +19,19 @@ export const dueJobs = [
 
 export type DueJob = (typeof dueJobs)[number];
 
-/**
- * Returns the seconds until each job has work, by the estimated time of the database's clock. A job that has work now
- * has 0 or fewer seconds. A job that has no work at any known time is missing.
- */
-export async function readDueWork(ctx: Context): Promise<Map<DueJob, number>> {
+export interface DueWork {
+  /**
+   * Seconds until each job has work, by the estimated time of the database's clock. A job that has work now has 0 or
+   * fewer seconds. A job that has no work at any known time is missing.
+   */
+  seconds: Map<DueJob, number>;
+  /** Whether there is a live request or a recall, which might need a repair. */
+  isLive: boolean;
+}
+
+export async function readDueWork(ctx: Context): Promise<DueWork> {
   const now = ctx.now();
-  const rows = await ctx.db.rows<{ job: DueJob; seconds: number }>(
+  const rows = await ctx.db.rows<{ job: DueJob | 'live'; seconds: number }>(
     sql`SELECT t.job, CASE WHEN t.at > ${now}::timestamp THEN (extract(epoch FROM t.at) - extract(epoch FROM ${now}::timestamp))::float8 ELSE 0 END AS seconds
         FROM (VALUES
           ('expire', (SELECT min(r.retention) FROM request r WHERE ${isLive})),
@@ -41,8 +47,12 @@ export async function readDueWork(ctx: Context): Promise<Map<DueJob, number>> {
           ('webhooks', (SELECT min(greatest(w.next_try_at, m.next_try_at)) FROM webhook w CROSS JOIN LATERAL (
             SELECT m.next_try_at FROM webhook_message m WHERE m.webhook_id = w.id AND m.state = 'PENDING'
             ORDER BY m.next_try_at, m.id LIMIT 1) m WHERE w.disabled_at IS NULL)),
+          ('live', CASE WHEN EXISTS (SELECT FROM recall) OR EXISTS (SELECT FROM request r WHERE ${isLive}) THEN ${now}::timestamp END),
           ('mail', (SELECT min(n.next_try_at) FROM notification n WHERE n.state = 'PENDING'))
         ) t (job, at) WHERE t.at IS NOT NULL`,
   );
-  return new Map(rows.map(({ job, seconds }) => [job, seconds]));
+  return {
+    seconds: new Map(rows.flatMap(({ job, seconds }) => (job === 'live' ? [] : [[job, seconds] as const]))),
+    isLive: rows.some(({ job }) => job === 'live'),
+  };
 }

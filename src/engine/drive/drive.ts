@@ -8,8 +8,9 @@ import { suspendFailing } from '../../domain/health/suspensions.js';
 import { readShares } from '../../domain/quotas/shares.js';
 import { claimDrive, type DriveRange, releaseDrive } from '../../domain/recalls/drives.js';
 import { readQueues } from '../../domain/recalls/queue.js';
+import type { Backlog } from '../../planner/backlog.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
-import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
+import { chooseNext, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
 import { type CallTarget, CallWatch, type HungError, limitsOf, tapeSeconds } from '../../restore-area/call-watch.js';
 import { DriveError, type DriveLibrary, isRefusal, type MountedVolume } from '../../tape/drive-library.js';
 import { openNow, suspendBroken, suspendRefusing, visitVolume } from './drive-failures.js';
@@ -152,10 +153,8 @@ async function workDrive(
       !options.failures.isPaused(volume, ctx.now()) &&
       !options.failures.isIdle(volume);
     const free = queues.filter(isFree);
-    const choice = chooseNext(openBacklog(free, state), state);
-    const volume = choice?.queue;
     const use = async (next: WaitingVolume) => await workVolume(ctx, library, lease, { volume: next, options });
-    const hasRead = volume && (await visitVolume(ctx, lease, { volumeId: volume.volumeId, stop }, () => use(volume)));
+    const { volume, hasRead } = await visitNext(ctx, lease, { backlog: openBacklog(free, state), state, stop }, use);
     if (volume && hasRead !== undefined) {
       options.failures.recordVisit(volume.volume, hasRead);
       if (options.failures.isLibraryPaused || (!hasRead && options.gauge.hasAbsent)) return true;
@@ -165,6 +164,27 @@ async function workDrive(
     } else await options.work.wait(seen, options.idleMs, stop);
   }
   return false;
+}
+
+/**
+ * Visits the volume that the planner chooses. If other drives have mounted this volume since the queue was read, visits
+ * the planner's next choice, because in a large queue, another read of the queue takes seconds.
+ * @returns the last chosen volume; `hasRead`, the result of `use`; undefined if no volume was visited
+ */
+async function visitNext(
+  ctx: Context,
+  lease: HeldLease,
+  { backlog, state, stop }: { backlog: Backlog<WaitingVolume>; state: ScheduleState; stop: AbortSignal },
+  use: (volume: WaitingVolume) => Promise<boolean>,
+): Promise<{ volume?: WaitingVolume; hasRead?: boolean }> {
+  while (!stop.aborted) {
+    const volume = chooseNext(backlog, state)?.queue;
+    if (!volume) return {};
+    const hasRead = await visitVolume(ctx, lease, { volumeId: volume.volumeId, stop }, () => use(volume));
+    if (hasRead !== undefined) return { volume, hasRead };
+    backlog.remove(volume);
+  }
+  return {};
 }
 
 type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;

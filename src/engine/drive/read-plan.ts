@@ -16,7 +16,15 @@ import {
   takeBatch,
   type WaitingVolume,
 } from '../../planner/queue.js';
-import { chooseSweep, defaultPolicy, isTimeToLeave, openBacklog, type Sweep } from '../../planner/schedule.js';
+import {
+  chooseSweep,
+  defaultPolicy,
+  isTimeToLeave,
+  mustStay,
+  openBacklog,
+  type ScheduleState,
+  type Sweep,
+} from '../../planner/schedule.js';
 import type { HeldLease } from './lease.js';
 
 interface PlannedFile {
@@ -90,20 +98,49 @@ export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: Waiting
     const last = files.findLast(({ start }) => start !== null);
     if (last) head = Number(last.start) + Number(last.size);
   };
+  const others = new OtherVolumes(ctx, lease);
   const chooseRecalls = async () => {
     if (await isSuspended(ctx, lease)) return [];
-    const volumes = groupByVolume(await readQueues(ctx, lease));
-    const current = volumes.find((volume) => volume.volumeId === volumeId);
+    const { libraryId } = lease;
+    const [current] = groupByVolume(await readQueues(ctx, { libraryId, volumeId }));
     if (!current) return [];
     const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
-    const others = openBacklog(
-      volumes.filter((volume) => !volume.isMounted),
-      state,
-    );
-    if (isTimeToLeave({ since, medium: current.medium, here: current.users }, others, state)) return [];
+    if (await others.areDue({ since, medium: current.medium, here: current.users }, state)) return [];
     sweep = chooseSweep(current, state, sweep);
     const recalls = await readVolumeQueue(ctx, { volumeId, users: [...sweep.users] });
     return orderRecalls(current.medium, head, recalls);
   };
   return new ReadPlan<QueuedRecall>(RENEW_MS, chooseRecalls, moveHead);
+}
+
+/** Multiple of the time that a read of the whole queue takes, during which a drive does not read the queue again. */
+const PAUSE_FACTOR = 20;
+
+/**
+ * Finds out whether a drive should leave its volume for others. Reads the queues of the other volumes only when the
+ * drive may leave, because a read of a large queue takes seconds.
+ */
+class OtherVolumes {
+  private readonly ctx: Context;
+  private readonly lease: HeldLease;
+  private nextAt = 0;
+
+  constructor(ctx: Context, lease: HeldLease) {
+    this.ctx = ctx;
+    this.lease = lease;
+  }
+
+  async areDue(mounted: Parameters<typeof mustStay>[0], state: ScheduleState): Promise<boolean> {
+    const startedAt = performance.now();
+    if (mustStay(mounted, state) || startedAt < this.nextAt) return false;
+    const volumes = groupByVolume(await readQueues(this.ctx, this.lease));
+    const others = openBacklog(
+      volumes.filter((volume) => !volume.isMounted),
+      state,
+    );
+    if (isTimeToLeave(mounted, others, state)) return true;
+    const endedAt = performance.now();
+    this.nextAt = endedAt + (endedAt - startedAt) * PAUSE_FACTOR;
+    return false;
+  }
 }

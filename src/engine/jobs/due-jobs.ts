@@ -16,11 +16,15 @@ const PAUSE_MS = 1000;
 const MAX_PAUSE_MS = 5000;
 /** Milliseconds between the runs of a job that has no known work. */
 const UNKNOWN_MS = 60_000;
+/** Factor by which the pauses of repair jobs are longer while no request is live and no recall waits. */
+const IDLE_FACTOR = 6;
 
 export class DueJobs {
   private readonly ctx: Context;
   private readonly news = new WorkSignal();
   private readonly signals = new Map<string, WorkSignal>(dueJobs.map((name) => [name, new WorkSignal()]));
+  private readonly live = new WorkSignal();
+  private isLive = false;
   private pauseMs = PAUSE_MS;
 
   /** @param sources signals after which jobs might have work */
@@ -36,6 +40,18 @@ export class DueJobs {
     return { signal, everyMs: UNKNOWN_MS, retryMs: PAUSE_MS };
   }
 
+  /**
+   * Returns the signal and interval of a job that repairs requests and recalls. While there are none, the job seldom
+   * runs.
+   * @param given the job's own signal
+   */
+  repair(everyMs: number, given?: WorkSignal): Pick<Job, 'signal' | 'everyMs'> {
+    const signal = new WorkSignal();
+    this.live.forward(signal);
+    given?.forward(signal);
+    return { signal, everyMs: () => (this.isLive ? everyMs : everyMs * IDLE_FACTOR) };
+  }
+
   get job(): Job {
     return {
       name: 'due work',
@@ -49,7 +65,11 @@ export class DueJobs {
 
   private async wake(): Promise<void> {
     this.pauseMs = MAX_PAUSE_MS;
-    for (const [name, seconds] of await readDueWork(this.ctx)) {
+    const { seconds: due, isLive } = await readDueWork(this.ctx);
+    const isNew = isLive && !this.isLive;
+    this.isLive = isLive;
+    if (isNew) this.live.notify();
+    for (const [name, seconds] of due) {
       if (seconds <= 0) this.signals.get(name)?.notify();
       this.pauseMs = Math.max(0, Math.min(this.pauseMs, seconds * 1000));
     }

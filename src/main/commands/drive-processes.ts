@@ -24,6 +24,8 @@ const IDLE_MS = 180_000;
 /** Maximum milliseconds between two searches for work. Not all work is notified, for example the end of a pause. */
 const SEARCH_MS = 5000;
 const LEAST_MS = 250;
+/** The search takes longer the more volumes wait. */
+const PAUSE_FACTOR = 10;
 
 /**
  * Milliseconds after which one more process starts if volumes are still waiting. The processes that run might have
@@ -147,6 +149,7 @@ export class DriveProcessGroups {
       everyMs: SEARCH_MS,
       retryMs: LEAST_MS,
       leastMs: LEAST_MS,
+      pauseFactor: PAUSE_FACTOR,
       run: () => this.follow(),
     };
   }
