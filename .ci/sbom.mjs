@@ -12,7 +12,7 @@ const readJson = (file) => JSON.parse(readFileSync(new URL(`../${file}`, import.
 const { devDependencies: _, scripts: __, ...manifest } = readJson('package.json');
 const lock = readJson('package-lock.json');
 delete lock.packages[''].devDependencies;
-lock.packages = Object.fromEntries(Object.entries(lock.packages).filter(([, { dev }]) => !dev));
+lock.packages = Object.fromEntries(Object.entries(lock.packages).filter(([, { dev, link }]) => !dev && !link));
 
 const folder = path.join(mkdtempSync(path.join(tmpdir(), 'tapegate-sbom-')), manifest.name);
 try {

@@ -1,4 +1,13 @@
 /** The frame around every view: the navigation, the user, and the state of the connection to the gateway. */
+
+import type { JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { FenceDocument } from '../generated/operations.js';
+import type { ConnectionState } from './graphql-client';
+import { KeyboardHelp } from './keyboard';
+import { useRequestChanges } from './live-site';
+import { Button } from './parts/button';
+import { Empty } from './parts/empty';
 import {
   ChevronDown,
   CircleHelp,
@@ -9,15 +18,7 @@ import {
   Monitor,
   Moon,
   Sun,
-} from 'lucide-preact';
-import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
-import { FenceDocument } from '../generated/operations.js';
-import type { ConnectionState } from './graphql-client';
-import { KeyboardHelp } from './keyboard';
-import { useRequestChanges } from './live-site';
-import { Button } from './parts/button';
-import { Empty } from './parts/empty';
+} from './parts/icons';
 import { Menu } from './parts/menu';
 import { Title } from './parts/title';
 import { ToastProvider } from './parts/toast';

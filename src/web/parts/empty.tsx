@@ -1,5 +1,5 @@
-import type { LucideIcon } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
+import type { IconType } from './icons';
 
 /** Shown instead of an empty list: says why the list is empty, and what the user can do. */
 export function Empty({
@@ -7,7 +7,7 @@ export function Empty({
   title,
   children,
 }: {
-  icon: LucideIcon;
+  icon: IconType;
   title: string;
   children?: ComponentChildren;
 }) {

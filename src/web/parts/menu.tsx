@@ -1,11 +1,11 @@
 /** A button that opens a menu of actions. */
 import { Content, Item, Root, Separator, Trigger } from '@radix-ui/react-dropdown-menu';
-import { Ellipsis, type LucideIcon } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
+import { Ellipsis, type IconType } from './icons';
 
 export interface MenuItem {
   text: string;
-  icon?: LucideIcon;
+  icon?: IconType;
   isDangerous?: boolean;
   isChecked?: boolean;
   /** Why the action cannot be chosen now. */
@@ -18,7 +18,7 @@ interface MenuProps {
   label: string;
   /** Items of the menu; `null` is a line between two groups. */
   items: readonly (MenuItem | null)[];
-  icon?: LucideIcon;
+  icon?: IconType;
   /** Visible text of the button. */
   children?: ComponentChildren;
 }

@@ -2,9 +2,10 @@
  * A search field that searches while the user types. The key `/` moves the focus into it, Escape clears and leaves it,
  * and the down arrow and Enter move to the first row of the list.
  */
-import { Search as SearchIcon } from 'lucide-preact';
+
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { moveToFirstRow, useShortcuts } from '../keyboard';
+import { Search as SearchIcon } from './icons';
 
 /** Pause, in milliseconds, between the user's last keystroke and the search. */
 const TYPING_MS = 200;

@@ -1,17 +1,18 @@
 /** Badges for the states of requests (such as `Queued`) and the stages of files (such as `On tape`). */
+
+import { countMissing, type RequestedFiles } from '../../core/text/requested-files.js';
+import type { RequestState, Stage } from '../../generated/operations.js';
+import { Badge, type Tone } from './badge';
 import {
   CassetteTape,
   CircleCheck,
   CircleSlash,
   Clock,
   HardDrive,
+  type IconType,
   LoaderCircle,
-  type LucideIcon,
   TriangleAlert,
-} from 'lucide-preact';
-import { countMissing, type RequestedFiles } from '../../core/text/requested-files.js';
-import type { RequestState, Stage } from '../../generated/operations.js';
-import { Badge, type Tone } from './badge';
+} from './icons';
 
 export const requestStates: Record<RequestState, string> = {
   QUEUED: 'Queued',
@@ -22,7 +23,7 @@ export const requestStates: Record<RequestState, string> = {
   CANCELLED: 'Cancelled',
 };
 
-type Look = [tone: Tone, icon: LucideIcon];
+type Look = [tone: Tone, icon: IconType];
 
 const requestLooks: Record<RequestState, Look> = {
   QUEUED: ['wait', Clock],

@@ -1,8 +1,9 @@
 /** Tables with optional sort buttons, check boxes and a current row for the keyboard. */
-import { ArrowDown, ArrowUp } from 'lucide-preact';
+
 import type { ComponentChildren } from 'preact';
 import { memo } from 'preact/compat';
 import { useEffect, useRef } from 'preact/hooks';
+import { ArrowDown, ArrowUp } from './icons';
 import type { Selection } from './selection';
 
 export interface Column<Row> {

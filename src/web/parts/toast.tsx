@@ -1,8 +1,8 @@
 /** Short messages about finished changes, which disappear after some seconds. */
 import { Action, Close, Description, Provider, Root, Viewport } from '@radix-ui/react-toast';
-import { CircleCheck, TriangleAlert, X } from 'lucide-preact';
 import { type ComponentChildren, createContext } from 'preact';
 import { useCallback, useContext, useState } from 'preact/hooks';
+import { CircleCheck, TriangleAlert, X } from './icons';
 
 interface Message {
   id: number;

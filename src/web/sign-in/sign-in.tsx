@@ -1,8 +1,9 @@
 /** The sign-in page, which the dashboard shows when the gateway requires a valid token. */
-import { LogIn } from 'lucide-preact';
+
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { Button } from '../parts/button';
+import { LogIn } from '../parts/icons';
 import { Refused } from '../parts/problem';
 import { Title } from '../parts/title';
 import type { Providers } from './oidc';

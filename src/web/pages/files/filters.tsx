@@ -1,8 +1,9 @@
 /** Filters of the file browser: stage, size and date. The row of fields is hidden until the user opens it. */
-import { X } from 'lucide-preact';
+
 import { useState } from 'preact/hooks';
 import type { Stage } from '../../../generated/operations.js';
 import { Button } from '../../parts/button';
+import { X } from '../../parts/icons';
 import { type Filters, isDate, noFilters, readSize, validOf } from './address';
 
 const ON_DISK: readonly Stage[] = ['UNVERIFIED', 'ONDISK', 'RESTORED'];

@@ -1,9 +1,10 @@
 /** Shown when a search finds nothing: why, and what the user might have meant. */
-import { SearchX } from 'lucide-preact';
+
 import { NameSuggestionsDocument, PathMatchesDocument } from '../../../generated/operations.js';
 import { describeNoMatch } from '../../no-match';
 import { Button } from '../../parts/button';
 import { Empty } from '../../parts/empty';
+import { SearchX } from '../../parts/icons';
 import { useViewQuery } from '../../view-query';
 import { countFilters, nameOfPath, noFilters, type Place } from './address';
 

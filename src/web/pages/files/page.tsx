@@ -1,5 +1,5 @@
 /** The file browser: folders and files, searches, the selection, and new requests. */
-import { FolderOpen } from 'lucide-preact';
+
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { MeasuredFilesDocument } from '../../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../../format';
@@ -7,6 +7,7 @@ import { type Shortcut, useRowCursor, useShortcuts } from '../../keyboard';
 import { Breadcrumb } from '../../parts/breadcrumb';
 import { Button } from '../../parts/button';
 import { Empty } from '../../parts/empty';
+import { FolderOpen } from '../../parts/icons';
 import { Problem, Refused } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
 import { Title } from '../../parts/title';

@@ -1,12 +1,12 @@
 /** Selects the files of a pasted or dropped list of paths. Unknown paths are shown with similar paths to choose. */
 
 import { useClient } from '@urql/preact';
-import { Check, Plus } from 'lucide-preact';
 import { useEffect, useState } from 'preact/hooks';
 import { PathMatchesDocument } from '../../../generated/operations.js';
 import { count, formatNumber } from '../../format';
 import { Button } from '../../parts/button';
 import { Dialog } from '../../parts/dialog';
+import { Check, Plus } from '../../parts/icons';
 import { messageOf } from '../../parts/problem';
 import { type FileSelection, MAX_SELECTED } from './selection';
 

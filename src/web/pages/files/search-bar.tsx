@@ -1,7 +1,8 @@
 /** The search field of the file browser, with the choice of where to search, and the filters. */
-import { ClipboardPaste, ListFilter } from 'lucide-preact';
+
 import { useState } from 'preact/hooks';
 import { Button } from '../../parts/button';
+import { ClipboardPaste, ListFilter } from '../../parts/icons';
 import { Search } from '../../parts/search';
 import { Tally } from '../../parts/tabs';
 import { countFilters, nameOfPath, type Place } from './address';

@@ -1,9 +1,10 @@
 /** The bar at the bottom of the file browser: the selected files, and what to do with them. */
-import { X } from 'lucide-preact';
+
 import { useMemo, useState } from 'preact/hooks';
 import { count, formatBytes, formatNumber } from '../../format';
 import { Button } from '../../parts/button';
 import { Drawer } from '../../parts/dialog';
+import { X } from '../../parts/icons';
 import type { Loading } from './select-all';
 import type { FileSelection, Selected } from './selection';
 

@@ -1,7 +1,8 @@
 /** The table of the file browser: folders with their counts and sizes, then files. */
-import { File, Folder } from 'lucide-preact';
+
 import { useMemo } from 'preact/hooks';
 import { count, formatBytes, formatNumber } from '../../format';
+import { File, Folder } from '../../parts/icons';
 import type { Selection } from '../../parts/selection';
 import { StageName } from '../../parts/state';
 import type { Column, Sort } from '../../parts/table';

@@ -1,9 +1,10 @@
 /** Lists the quotas that the user is allowed to use or see, and how much of each quota is used. */
-import { PieChart } from 'lucide-preact';
+
 import { QuotaListDocument, type QuotaListQuery } from '../../../generated/operations.js';
 import { formatBytes, share } from '../../format';
 import { useRequestChanges } from '../../live-site';
 import { Empty } from '../../parts/empty';
+import { PieChart } from '../../parts/icons';
 import { Pages, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';

@@ -1,5 +1,5 @@
 /** The actions on a whole request: buttons for the likely ones, a menu for the others, and their dialogs. */
-import { CalendarPlus, Download, Link2, RotateCw, Undo2, XCircle } from 'lucide-preact';
+
 import { useState } from 'preact/hooks';
 import {
   CancelRequestDocument,
@@ -11,6 +11,7 @@ import { useAction } from '../../actions';
 import { count } from '../../format';
 import { Button } from '../../parts/button';
 import { Confirmation } from '../../parts/dialog';
+import { CalendarPlus, Download, Link2, RotateCw, Undo2, XCircle } from '../../parts/icons';
 import { Menu, type MenuItem } from '../../parts/menu';
 import { Refused } from '../../parts/problem';
 import { isOver } from '../../parts/state';

@@ -1,4 +1,7 @@
 /** Tells what happened to a request, from the recorded changes of its state and counts. */
+
+import { RequestEventsDocument, type RequestEventsQuery } from '../../../generated/operations.js';
+import { count } from '../../format';
 import {
   CircleCheck,
   CircleX,
@@ -7,12 +10,10 @@ import {
   FolderDown,
   FolderPlus,
   HardDrive,
-  type LucideIcon,
+  type IconType,
   RotateCw,
   Undo2,
-} from 'lucide-preact';
-import { RequestEventsDocument, type RequestEventsQuery } from '../../../generated/operations.js';
-import { count } from '../../format';
+} from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { Problem } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
@@ -33,7 +34,7 @@ interface Entry {
   text?: string;
 }
 
-const icons: Record<Entry['kind'], LucideIcon> = {
+const icons: Record<Entry['kind'], IconType> = {
   created: Flag,
   state: Clock,
   present: HardDrive,

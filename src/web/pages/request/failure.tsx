@@ -1,9 +1,10 @@
 /** Explains to a user why a file failed or is delayed, and what the user can do. */
-import { RotateCw } from 'lucide-preact';
+
 import { describeFailure } from '../../../core/text/failures.js';
 import { RetryRequestDocument } from '../../../generated/operations.js';
 import { useAction } from '../../actions';
 import { Button } from '../../parts/button';
+import { RotateCw } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { Refused } from '../../parts/problem';
 import { useToast } from '../../parts/toast';

@@ -1,5 +1,5 @@
 /** The files of a request, failed files first, with a filter, a search and a selection. */
-import { FileSearch } from 'lucide-preact';
+
 import { useMemo, useRef } from 'preact/hooks';
 import { type RequestFileState, ShownFilesDocument } from '../../../generated/operations.js';
 import { formatBytes, formatNumber } from '../../format';
@@ -7,6 +7,7 @@ import { useRowCursor } from '../../keyboard';
 import { Badge, type Tone } from '../../parts/badge';
 import { Download } from '../../parts/download';
 import { Empty } from '../../parts/empty';
+import { FileSearch } from '../../parts/icons';
 import { Pages, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';
 import { Search } from '../../parts/search';

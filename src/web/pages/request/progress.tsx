@@ -1,11 +1,12 @@
 /** Shows how far a request is: a bar, counts, the arrival in one sentence, and the rate. */
-import { CircleCheck, Clock, TriangleAlert } from 'lucide-preact';
+
 import type { ComponentChildren } from 'preact';
 import { formatSpan } from '../../../core/text/spans.js';
 import { count, formatBytes, isSoon, share } from '../../format';
 import { describeMatching, describeNoMatch } from '../../no-match';
 import { useNow } from '../../now';
 import { Bar } from '../../parts/bar';
+import { CircleCheck, Clock, TriangleAlert } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { formatRestored } from '../../parts/restored';
 import { isOver } from '../../parts/state';

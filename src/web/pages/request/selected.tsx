@@ -1,12 +1,12 @@
 /** The bar with the actions on the selected files, and its dialogs. */
 import { useClient } from '@urql/preact';
-import { Copy, FileDown, ListEnd, RotateCw, Undo2, X } from 'lucide-preact';
 import { useState } from 'preact/hooks';
 import { ReleaseFilesDocument, type RequestFileState, RetryRequestDocument } from '../../../generated/operations.js';
 import { useAction } from '../../actions';
 import { count, formatBytes, formatNumber } from '../../format';
 import { Button } from '../../parts/button';
 import { Confirmation } from '../../parts/dialog';
+import { Copy, FileDown, ListEnd, RotateCw, Undo2, X } from '../../parts/icons';
 import { Refused } from '../../parts/problem';
 import type { RowSelection } from '../../parts/selection';
 import { isOver } from '../../parts/state';

@@ -1,6 +1,7 @@
 /** Shows the steps of a request, from its creation to its expiry, with their times. */
-import { CalendarClock, Check, Circle, LoaderCircle, X } from 'lucide-preact';
+
 import { useNow } from '../../now';
+import { CalendarClock, Check, Circle, LoaderCircle, X } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { isOver } from '../../parts/state';
 import { formatClock } from './clock';

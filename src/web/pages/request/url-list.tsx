@@ -1,10 +1,11 @@
 /** Shows how to download files with wget, and saves the list of their URLs. */
-import { Save } from 'lucide-preact';
+
 import { count } from '../../format';
 import { at } from '../../graphql-client';
 import { Button } from '../../parts/button';
 import { Dialog } from '../../parts/dialog';
 import { save } from '../../parts/download';
+import { Save } from '../../parts/icons';
 import type { ShownFile } from './shown-request';
 
 const NAME = 'list.txt';

@@ -1,8 +1,9 @@
 /** Explains why files of a request are waiting: the position in the queue, and the reason for each volume. */
-import { CircleCheck } from 'lucide-preact';
+
 import { WaitingRequestDocument, type WaitingRequestQuery } from '../../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../../format';
 import { Empty } from '../../parts/empty';
+import { CircleCheck } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { Problem } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';

@@ -2,13 +2,13 @@
 
 import type { Client, OperationResult } from '@urql/core';
 import { useClient } from '@urql/preact';
-import { CalendarPlus, CircleX, X } from 'lucide-preact';
 import { useState } from 'preact/hooks';
 import { CancelRequestDocument, RequestExpiryDocument, UpdateRequestDocument } from '../../../generated/operations.js';
 import { failureOf } from '../../actions';
 import { count } from '../../format';
 import { Button } from '../../parts/button';
 import { Confirmation } from '../../parts/dialog';
+import { CalendarPlus, CircleX, X } from '../../parts/icons';
 import { messageOfChange } from '../../parts/problem';
 import { isOver } from '../../parts/state';
 import { useToast } from '../../parts/toast';

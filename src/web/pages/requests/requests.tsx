@@ -1,10 +1,11 @@
 /** Shows the requests that the user is allowed to see, with filters, live progress, and changes to several requests. */
-import { Inbox, SearchX } from 'lucide-preact';
+
 import { type RequestLineFragment, RequestListDocument } from '../../../generated/operations.js';
 import { useRowCursor } from '../../keyboard';
 import { useProgress } from '../../live-progress';
 import { useRequestChanges } from '../../live-site';
 import { Empty } from '../../parts/empty';
+import { Inbox, SearchX } from '../../parts/icons';
 import { Pages, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';
 import { QuotaChoice } from '../../parts/quota-choice';

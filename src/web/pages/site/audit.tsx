@@ -1,8 +1,9 @@
 /** Shows the audit log: each change, who made it, and its result. The address has the filters. */
-import { ScrollText } from 'lucide-preact';
+
 import { AuditDocument, type AuditResult, type AuditRowFragment } from '../../../generated/operations.js';
 import { Badge } from '../../parts/badge';
 import { Button } from '../../parts/button';
+import { ScrollText } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { usePaging } from '../../parts/paging';
 import type { Column } from '../../parts/table';

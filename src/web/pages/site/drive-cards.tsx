@@ -1,6 +1,7 @@
 /** Shows each drive as a card with its current activity. */
-import { HardDrive } from 'lucide-preact';
+
 import { Empty } from '../../parts/empty';
+import { HardDrive } from '../../parts/icons';
 import { type Drive, DriveState, describeReading, describeStop, VolumeLink } from './drive-state';
 import { formatRate } from './durations';
 import { DriveMenu } from './plan';

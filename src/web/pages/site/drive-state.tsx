@@ -1,8 +1,9 @@
 /** Shows what a drive is doing, for whom, or why it does nothing. */
-import { CircleDashed, Disc3, OctagonPause, Timer, TriangleAlert } from 'lucide-preact';
+
 import type { DriveStateFragment } from '../../../generated/operations.js';
 import { count, formatBytes } from '../../format';
 import { Badge } from '../../parts/badge';
+import { CircleDashed, Disc3, OctagonPause, Timer, TriangleAlert } from '../../parts/icons';
 import { linkTo } from '../../route';
 
 export type Drive = DriveStateFragment;

@@ -1,5 +1,5 @@
 /** Shows the files that failed permanently, the recalls with errors, and the tape copies that could not be verified. */
-import { RotateCcw } from 'lucide-preact';
+
 import { useEffect } from 'preact/hooks';
 import {
   type RecallRowFragment,
@@ -11,6 +11,7 @@ import {
 import { useAction } from '../../actions';
 import { count } from '../../format';
 import { Badge } from '../../parts/badge';
+import { RotateCcw } from '../../parts/icons';
 import { Menu } from '../../parts/menu';
 import { Moment } from '../../parts/moment';
 import { usePaging } from '../../parts/paging';

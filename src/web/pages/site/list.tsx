@@ -1,9 +1,10 @@
 /** Common parts of the site's list views: title, table and paging. */
-import { CircleCheck, type LucideIcon } from 'lucide-preact';
+
 import type { ComponentChildren } from 'preact';
 import type { Page } from '../../../../clients/typescript/responses.js';
 import type { SitePart, TypedDocumentString } from '../../../generated/operations.js';
 import { Empty } from '../../parts/empty';
+import { CircleCheck, type IconType } from '../../parts/icons';
 import { Pages, type Paging, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
@@ -27,7 +28,7 @@ interface RowsProps<Node> {
   columns: readonly Column<Node>[];
   keyOf(node: Node): string;
   /** Title and icon that are shown instead of an empty list. */
-  none?: [title: string, icon?: LucideIcon];
+  none?: [title: string, icon?: IconType];
 }
 
 /** A page of a list, without a title. */

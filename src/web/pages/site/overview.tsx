@@ -1,5 +1,5 @@
 /** Shows the whole site on one page: what the drives do, what waits, what fails, and what needs an operator. */
-import { ArrowRight } from 'lucide-preact';
+
 import type { ComponentChildren } from 'preact';
 import {
   DriveActivityDocument,
@@ -11,6 +11,7 @@ import {
   SuspensionsDocument,
 } from '../../../generated/operations.js';
 import { count, formatBytes, formatNumber } from '../../format';
+import { ArrowRight } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { Problem } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';

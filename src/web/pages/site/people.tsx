@@ -1,5 +1,5 @@
 /** Shows the fair share of each user, and all suspensions. */
-import { CassetteTape } from 'lucide-preact';
+
 import {
   QuotaSharesDocument,
   type QuotaSharesQuery,
@@ -8,6 +8,7 @@ import {
 } from '../../../generated/operations.js';
 import { formatBytes, formatNumber, share } from '../../format';
 import { Bar } from '../../parts/bar';
+import { CassetteTape } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import type { Column } from '../../parts/table';
 import { linkTo } from '../../route';

@@ -1,8 +1,9 @@
 /** Shows what the drives are doing, and the planned order of the volumes. */
-import { FlaskConical, Inbox } from 'lucide-preact';
+
 import { DrivesAndQueueDocument, type DrivesAndQueueQuery } from '../../../generated/operations.js';
 import { count, formatBytes } from '../../format';
 import { Empty } from '../../parts/empty';
+import { FlaskConical, Inbox } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { Pages, usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';

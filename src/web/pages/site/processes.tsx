@@ -1,7 +1,8 @@
 /** Shows the gateways and engines, and whether each of them is alive. */
-import { CircleCheck, TriangleAlert } from 'lucide-preact';
+
 import { ProcessesDocument, type ProcessesQuery } from '../../../generated/operations.js';
 import { Badge } from '../../parts/badge';
+import { CircleCheck, TriangleAlert } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { Problem } from '../../parts/problem';
 import type { Column } from '../../parts/table';

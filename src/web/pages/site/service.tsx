@@ -2,7 +2,7 @@
  * Shows whether an object, such as a drive or a disk, is in service. Operators get a menu to suspend, drain or resume
  * the object. Suspending requires a reason.
  */
-import { CirclePlay, OctagonPause, Timer } from 'lucide-preact';
+
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import {
   ResumeDocument,
@@ -14,6 +14,7 @@ import { useAction } from '../../actions';
 import { Badge } from '../../parts/badge';
 import { Button } from '../../parts/button';
 import { Dialog } from '../../parts/dialog';
+import { CirclePlay, OctagonPause, Timer } from '../../parts/icons';
 import { Menu, type MenuItem } from '../../parts/menu';
 import { Refused } from '../../parts/problem';
 import type { Column } from '../../parts/table';

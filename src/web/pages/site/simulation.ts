@@ -1,6 +1,7 @@
 /** The choices of the view “What if”, which are stored in its address. */
-import { FlaskConical } from 'lucide-preact';
+
 import type { SimulatePlanInput } from '../../../generated/operations.js';
+import { FlaskConical } from '../../parts/icons';
 import type { MenuItem } from '../../parts/menu';
 
 type Kind = 'DRIVE' | 'LIBRARY' | 'VOLUME';

@@ -1,5 +1,5 @@
 /** Shows volumes, restore disks and libraries. */
-import { CassetteTape, Disc, Library } from 'lucide-preact';
+
 import { useState } from 'preact/hooks';
 import {
   LibrariesInServiceDocument,
@@ -13,6 +13,7 @@ import { count, formatBytes, share } from '../../format';
 import { Badge } from '../../parts/badge';
 import { Bar } from '../../parts/bar';
 import { Button } from '../../parts/button';
+import { CassetteTape, Disc, Library } from '../../parts/icons';
 import { usePaging } from '../../parts/paging';
 import type { Column } from '../../parts/table';
 import { linkTo } from '../../route';

@@ -1,5 +1,5 @@
 /** Shows one volume: its state, its files, its recalls and their errors, and the changes that operators made to it. */
-import { CassetteTape, Files, TriangleAlert } from 'lucide-preact';
+
 import type { ComponentChildren } from 'preact';
 import {
   AuditDocument,
@@ -14,6 +14,7 @@ import { count, formatBytes, formatNumber } from '../../format';
 import { Badge } from '../../parts/badge';
 import { Breadcrumb } from '../../parts/breadcrumb';
 import { Empty } from '../../parts/empty';
+import { CassetteTape, Files, TriangleAlert } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { usePaging } from '../../parts/paging';
 import { Problem } from '../../parts/problem';

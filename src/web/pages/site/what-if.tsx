@@ -2,7 +2,6 @@
 
 import type { AnyVariables } from '@urql/core';
 import { useClient } from '@urql/preact';
-import { Inbox, RefreshCw, X } from 'lucide-preact';
 import { useId, useMemo, useState } from 'preact/hooks';
 import {
   type PlanOutcomeFragment,
@@ -16,6 +15,7 @@ import { formatBytes, formatNumber } from '../../format';
 import { Badge } from '../../parts/badge';
 import { Button } from '../../parts/button';
 import { Empty } from '../../parts/empty';
+import { Inbox, RefreshCw, X } from '../../parts/icons';
 import { Moment } from '../../parts/moment';
 import { messageOf, Problem, Refused } from '../../parts/problem';
 import { Skeleton } from '../../parts/skeleton';
