@@ -195,8 +195,9 @@ export async function estimateFiles(
   const rows = sql`tape_file f WHERE ${where}`;
   const blocks = hasBytes ? undefined : await inBlocks();
   if (blocks && !blocks.isEstimated) return { ...blocks, bytes: null };
+  const isLarge = blocks !== undefined && blocks.count > 2 * COUNTED;
   const all = selectSums({ rows, hasBytes, limit: COUNTED + 1 });
-  const [found] = (await askSoon<Sums>(asker, all, blocks && { ms: COUNT_MS })) ?? [];
+  const [found] = isLarge ? [] : ((await askSoon<Sums>(asker, all, blocks && { ms: COUNT_MS })) ?? []);
   if (found && found.count <= COUNTED) return { ...readSums(found), isEstimated: false };
   if (await isSecret()) return { ...(await countFiles(ctx, { rows, hasBytes, reader })), isEstimated: false };
   if (blocks) return { count: Math.max(blocks.count, found ? COUNTED + 1 : 0), isEstimated: true, bytes: null };

@@ -33,9 +33,11 @@ export interface BlockSearch {
 }
 
 const MOST = raw(String(MAX_BLOCKS));
+/** Maximum number of blocks in which files are counted. */
+const COUNTED = raw('8');
 const SOON = { ms: SEARCH_MS };
 /** PostgreSQL does not know how long it takes to read the grams of all blocks. */
-const BY_INDEX = { enable_seqscan: 'off' };
+const BY_INDEX = { enable_seqscan: 'off', enable_indexscan: 'off' };
 
 /** The blocks of new and renamed files. The limit gives PostgreSQL's planner an idea of their number. */
 const changed = sql`SELECT (SELECT k.low FROM path_block k WHERE k.low <= c.path ORDER BY k.low DESC LIMIT 1)
@@ -132,7 +134,7 @@ export async function countInBlocks(
     // every nth block, beginning with the first
     (blocks) => sql`SELECT c.low, c.blocks::int FROM (
         SELECT k.low, count(*) OVER () AS blocks, row_number() OVER (ORDER BY k.low) - 1 AS n FROM ${blocks}) c
-      WHERE c.n = 0 OR c.n * ${MOST} / c.blocks > (c.n - 1) * ${MOST} / c.blocks`,
+      WHERE c.n = 0 OR c.n * ${COUNTED} / c.blocks > (c.n - 1) * ${COUNTED} / c.blocks`,
   );
   const [first] = chosen ?? [];
   if (!chosen || !first) return chosen && { count: 0, isEstimated: false };
