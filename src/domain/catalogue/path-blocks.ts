@@ -45,8 +45,8 @@ const changed = sql`SELECT (SELECT k.low FROM path_block k WHERE k.low <= c.path
 
 /** The blocks that can contain paths with all the grams, as a table. */
 const withGrams = (grams: readonly string[]) =>
-  sql`(SELECT g.low FROM path_block g WHERE g.grams @> ${grams}::text[]
-    UNION SELECT g.low FROM path_block g WHERE g.grams @> '{*}' UNION ${changed})`;
+  sql`(WITH k AS MATERIALIZED (SELECT g.low FROM path_block g WHERE g.grams @> ${grams}::text[]
+    UNION SELECT g.low FROM path_block g WHERE g.grams @> '{*}' UNION ${changed}) SELECT k.low FROM k)`;
 
 /** The condition that the blocks exist and cover nearly all files. */
 const isCurrent = sql`EXISTS (SELECT FROM path_block)
