@@ -127,6 +127,8 @@ export const advisoryKeys = {
   curves: 6,
   /** Lock for adding a webhook or scanning events for webhooks, so that no webhook misses an event. */
   webhooks: 7,
+  /** Lock for updating the blocks of paths. */
+  pathBlocks: 8,
 } as const;
 
 type AdvisoryKey = keyof typeof advisoryKeys;
@@ -149,6 +151,10 @@ export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): 
  * catalogue was locked.
  */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
+
+/** SQL expression that tries to take an advisory lock until the commit without waiting. True if the lock was taken. */
+export const triesAdvisory = (key: AdvisoryKey): Sql =>
+  sql`pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int)`;
 
 /** Waits for an advisory lock, and holds the lock until the commit. */
 export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<void> {

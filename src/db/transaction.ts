@@ -67,6 +67,7 @@ const longTransactions: ReadonlySet<string> = new Set([
   'adoptRequest',
   'checkRenames',
   'moveVolume',
+  'updatePathBlocks',
   'retireVolume',
 ]);
 

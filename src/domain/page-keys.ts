@@ -163,6 +163,9 @@ function selectSums({ rows, hasBytes, limit }: { rows: Sql; hasBytes: boolean; l
 /** Largest number of files that is counted exactly. PostgreSQL counts this number of files in a few milliseconds. */
 const COUNTED = 10_000;
 
+/** Milliseconds in which files are counted exactly if an estimate is known already. */
+const COUNT_MS = 50;
+
 /** Number of rows in a sample. PostgreSQL reads a sample in a tenth of a second. */
 const SAMPLED = 200_000;
 
@@ -170,6 +173,7 @@ const SAMPLED = 200_000;
  * Counts files exactly if the list is short, and PostgreSQL finds the files quickly. Otherwise, estimates the number of
  * files.
  * @param list.isSecret whether an estimate would reveal hidden files; if true, all files are counted
+ * @param list.inBlocks counts or estimates the files with an index; returns undefined if the index does not help
  */
 export async function estimateFiles(
   ctx: Context,
@@ -178,14 +182,25 @@ export async function estimateFiles(
     hasBytes,
     reader,
     isSecret,
-  }: Pick<KeyedList, 'reader'> & { where: Sql; hasBytes: boolean; isSecret: () => Promise<boolean> },
+    inBlocks = async () => undefined,
+  }: Pick<KeyedList, 'reader'> & {
+    where: Sql;
+    hasBytes: boolean;
+    isSecret: () => Promise<boolean>;
+    inBlocks?: () => Promise<Pick<RowCount, 'count' | 'isEstimated'> | undefined>;
+  },
 ): Promise<RowCount> {
   const { db, share } = ctx;
   const asker = { db, share, reader };
   const rows = sql`tape_file f WHERE ${where}`;
-  const [found] = (await askSoon<Sums>(asker, selectSums({ rows, hasBytes, limit: COUNTED + 1 }))) ?? [];
+  const blocks = hasBytes ? undefined : await inBlocks();
+  if (blocks && !blocks.isEstimated) return { ...blocks, bytes: null };
+  const isLarge = blocks !== undefined && blocks.count > 2 * COUNTED;
+  const all = selectSums({ rows, hasBytes, limit: COUNTED + 1 });
+  const [found] = isLarge ? [] : ((await askSoon<Sums>(asker, all, blocks && { ms: COUNT_MS })) ?? []);
   if (found && found.count <= COUNTED) return { ...readSums(found), isEstimated: false };
   if (await isSecret()) return { ...(await countFiles(ctx, { rows, hasBytes, reader })), isEstimated: false };
+  if (blocks) return { count: Math.max(blocks.count, found ? COUNTED + 1 : 0), isEstimated: true, bytes: null };
   const explained = await db.pool.query<{ 'QUERY PLAN': [{ Plan: { 'Plan Rows': number } }] }>(
     sql`EXPLAIN (FORMAT JSON) SELECT FROM ${rows}`,
   );

@@ -8,6 +8,7 @@ import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Transporter } from 'nodemailer';
 import { pruneAudit } from '../domain/audit/lists.js';
+import { updatePathBlocks } from '../domain/catalogue/block-upkeep.js';
 import type { Context } from '../domain/context.js';
 import { pruneLinks } from '../domain/disks/downloads.js';
 import { returnOrphans } from '../domain/disks/removals.js';
@@ -116,6 +117,7 @@ const VERIFY_MS = 5000;
 const REPAIR_MS = 10_000;
 const UNMARKED_MS = 60_000;
 const COPIES_MS = 60_000;
+const BLOCKS_MS = 10_000;
 const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
 const CURVES_MS = 15_000;
@@ -341,6 +343,7 @@ function listRestoreJobs(
     { name: 'libraries', ...following(driveGroups.others) },
     { name: 'staging libraries', ...following(stagers) },
     { name: 'surplus drives', signal: workSignals.library, everyMs: SURPLUS_MS, run: () => removeSurplusDrives(ctx) },
+    { name: 'path blocks', ...due.of('path blocks'), leastMs: BLOCKS_MS, run: () => updatePathBlocks(ctx, stop) },
     { name: 'links', ...due.of('links', event), run: () => shared.links.settleAll(stop) },
     { name: 'unmarked links', everyMs: UNMARKED_MS, run: () => markUnlinked(ctx) },
     {

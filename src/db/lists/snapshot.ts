@@ -4,7 +4,7 @@
  */
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../../core/errors.js';
-import { PARALLEL, queryWithin, SERIAL } from '../pipeline.js';
+import { PARALLEL, queryWithin, SERIAL, type Settings } from '../pipeline.js';
 import type { Database } from '../pools.js';
 import { raw, type Sql, sql } from '../sql.js';
 import { copyRows } from './copy.js';
@@ -127,19 +127,22 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
  * @param by `index` if the statement uses an index and no parallel workers; `scan` if the statement reads a whole large
- * table. The time limit for a scan is 200 ms
+ * table. The time limit for a scan is 200 ms. `ms` is the time limit of a statement without parallel workers
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
   statement: Sql,
-  by?: 'scan' | 'index',
+  by?: 'scan' | 'index' | { ms: number; settings?: Settings },
 ): Promise<Row[] | undefined> {
   const { leave } = await db.shortReads.enter(share, reader);
   try {
+    if (typeof by === 'object')
+      return await queryWithin<Row>(db.pool, statement, by.ms, { ...SERIAL, ...by.settings }, reader);
     return await (by === 'scan'
-      ? queryWithin<Row>(db.pool, statement, SCAN_MS, PARALLEL)
-      : queryWithin<Row>(db.pool, statement, SHORT_MS, by === 'index' ? SERIAL : {}));
+      ? queryWithin<Row>(db.pool, statement, SCAN_MS, PARALLEL, reader)
+      : queryWithin<Row>(db.pool, statement, SHORT_MS, by === 'index' ? SERIAL : {}, reader));
   } catch (error) {
+    checkWanted(reader);
     if (isLate(error)) return undefined;
     throw error;
   } finally {

@@ -20,8 +20,10 @@ import { holdsText, isByRareWord, isScan, matchesTerms } from '../match.js';
 import { countFiles, countRows, estimateFiles, type KeyPage, type RowCount, readPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { columnsOf, commonFileFields } from '../row-columns.js';
+import { gramsOf } from '../search-grams.js';
 import { filesDirectlyIn, firstFilesIn } from './directories.js';
 import { type FileOrderField, MAX_SORTED, type OrderedKey, readSortedPage, tooManyToSort } from './ordered-files.js';
+import { type BlockSearch, countInBlocks, readPageInBlocks } from './path-blocks.js';
 import type { TapePosition } from './volumes.js';
 
 export interface ListFilesInput {
@@ -82,6 +84,8 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
         less: sql`tape_file f WHERE ${isWithdrawn} AND ${mayPath(ctx, 'LIST')}`,
       }
     : { rows };
+  const grams = input.parent == null && !input.withdrawn ? gramsOfSearch(input) : [];
+  const blocks: BlockSearch | undefined = grams.length > 0 ? { grams, where, reader } : undefined;
   const free = isRuled(ctx.caller)
     ? { rows: sql`tape_file f WHERE ${filter} AND ${isUnruled}`, isFree: isUnruled }
     : undefined;
@@ -96,7 +100,11 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
     estimate: (hasBytes = false) =>
       atListServer(ctx, (at) =>
         input.parent == null
-          ? estimateFiles(at, { where, hasBytes, reader, isSecret: () => mayMissFiles(at) })
+          ? estimateFiles(at, {
+              ...{ where, hasBytes, reader },
+              isSecret: () => mayMissFiles(at),
+              ...(blocks && { inBlocks: () => countInBlocks(at, blocks) }),
+            })
           : countUpTo(at, { rows, hasBytes, reader }),
       ),
     /** @throws InvalidInputError if there are too many files to sort */
@@ -113,7 +121,12 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
       const walk = isFiltered(input) ? undefined : (free?.rows ?? rows);
       const columns = isCommon ? commonFileColumns : fileColumns;
       const list = { rows, walk, reader, columns, key: sql`f.path` };
-      return atListServer(ctx, (at) => readPage<TapeFile>(at, list, page));
+      return atListServer(ctx, async (at) => {
+        const isForward = !page.inverted && !page.descending;
+        const found =
+          blocks && isForward ? await readPageInBlocks<TapeFile>(at, { ...blocks, columns }, page) : undefined;
+        return found ?? (await readPage<TapeFile>(at, list, page));
+      });
     },
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
@@ -191,6 +204,11 @@ function filterOf(input: ListFilesInput): Sql {
   if (modifiedSince) conditions.push(sql`f.mtime >= ${checkTime('modifiedSince', modifiedSince)}`);
   if (modifiedUntil) conditions.push(sql`f.mtime <= ${checkTime('modifiedUntil', modifiedUntil)}`);
   return allOf(conditions);
+}
+
+function gramsOfSearch({ match, search }: ListFilesInput): string[] {
+  const exact = match ? [{ kind: 'text', text: match, isExact: true } as const] : [];
+  return gramsOf([...exact, ...(search ? parseSearch(search) : [])]);
 }
 
 const isFiltered = (input: ListFilesInput): boolean =>

@@ -15,6 +15,7 @@ export const dueJobs = [
   'webhook news',
   'webhooks',
   'mail',
+  'path blocks',
 ] as const;
 
 export type DueJob = (typeof dueJobs)[number];
@@ -48,7 +49,8 @@ export async function readDueWork(ctx: Context): Promise<DueWork> {
             SELECT m.next_try_at FROM webhook_message m WHERE m.webhook_id = w.id AND m.state = 'PENDING'
             ORDER BY m.next_try_at, m.id LIMIT 1) m WHERE w.disabled_at IS NULL)),
           ('live', CASE WHEN EXISTS (SELECT FROM recall) OR EXISTS (SELECT FROM request r WHERE ${isLive}) THEN ${now}::timestamp END),
-          ('mail', (SELECT min(n.next_try_at) FROM notification n WHERE n.state = 'PENDING'))
+          ('mail', (SELECT min(n.next_try_at) FROM notification n WHERE n.state = 'PENDING')),
+          ('path blocks', (SELECT ${now}::timestamp FROM path_change LIMIT 1))
         ) t (job, at) WHERE t.at IS NOT NULL`,
   );
   return {
