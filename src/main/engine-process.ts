@@ -30,7 +30,6 @@ hideSecretsOfCrashes();
 const part = process.argv[2] === 'jobs' ? 'jobs' : 'drive';
 const isForDemo = process.argv[2] === 'demo';
 const config = readConfig(environment, { listens: false });
-let runtime: ReturnType<typeof attach> | undefined;
 let engine: Promise<Engine> | undefined;
 let close: () => Promise<void> = async () => {};
 let db: Database | undefined;
@@ -40,8 +39,7 @@ let forwarding: Forwarding | undefined;
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 process.on('disconnect', end);
 process.on('message', (order: EngineOrder) => {
-  if (order.kind === 'prepare') prepare(order);
-  else if (order.kind === 'begin') engine ??= begin(order);
+  if (order.kind === 'begin') engine ??= begin(order);
   else void stop();
 });
 report('alive');
@@ -57,12 +55,6 @@ function report(kind: EngineReport['kind'], onSent: () => void = () => {}, probl
   else end();
 }
 
-/** Creates the runtime, which opens no connection yet. */
-function prepare({ connection }: Pick<Extract<EngineOrder, { kind: 'prepare' }>, 'connection'>) {
-  runtime ??= attach(config, connection, { poolSize: ENGINE_POOL });
-  return runtime;
-}
-
 async function begin({
   connection,
   engineId,
@@ -71,7 +63,7 @@ async function begin({
 }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
   setInterval(() => report('alive'), FORWARD_MS);
   if (isMeasured) forwarding = new Forwarding(part);
-  const runtime = prepare({ connection });
+  const runtime = attach(config, connection, { poolSize: ENGINE_POOL });
   const endTraces = await openTraces(config, runtime.ctx.log);
   close = async () => {
     await endTraces?.();

@@ -17,11 +17,7 @@ import type { Context } from '../../domain/context.js';
 import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { deleteProcess, type ForwardedSignals, replay } from '../../telemetry/forwarded.js';
 
-/** `prepare` is sent when a process starts, so that the process does before `begin` what needs no database. */
-export type EngineOrder =
-  | ({ kind: 'prepare' } & OrderParts)
-  | ({ kind: 'begin'; libraryId: number } & OrderParts)
-  | { kind: 'stop' };
+export type EngineOrder = ({ kind: 'begin'; libraryId: number } & OrderParts) | { kind: 'stop' };
 
 interface OrderParts {
   connection: ClientConfig;
@@ -186,8 +182,7 @@ export class SupervisedProcess {
   }
 
   private sendOrder(): void {
-    if (this.libraryId === undefined) this.send({ kind: 'prepare', ...this.order });
-    else this.send({ kind: 'begin', ...this.order, libraryId: this.libraryId });
+    if (this.libraryId !== undefined) this.send({ kind: 'begin', ...this.order, libraryId: this.libraryId });
   }
 
   private send(order: EngineOrder): void {
