@@ -24,9 +24,15 @@ interface Range {
 
 /**
  * Updates the blocks that contain new or renamed files. A killed update leaves the blocks unchanged.
- * @param stop ends the update after the current block
+ * @param stop ends the update after the current block, without a change
  */
 export async function updatePathBlocks(ctx: Context, stop: AbortSignal): Promise<void> {
+  await update(ctx, stop).catch((error: unknown) => {
+    if (!stop.aborted) throw error;
+  });
+}
+
+async function update(ctx: Context, stop: AbortSignal): Promise<void> {
   const [seen] = await ctx.db.rows<{ hasChanges: boolean }>(
     sql`SELECT EXISTS (SELECT FROM path_change) AS "hasChanges"`,
   );
