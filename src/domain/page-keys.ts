@@ -197,10 +197,13 @@ export async function estimateFiles(
   if (blocks && !blocks.isEstimated) return { ...blocks, bytes: null };
   const isLarge = blocks !== undefined && blocks.count > 2 * COUNTED;
   const all = selectSums({ rows, hasBytes, limit: COUNTED + 1 });
-  const [found] = isLarge ? [] : ((await askSoon<Sums>(asker, all, blocks && { ms: COUNT_MS })) ?? []);
+  const [found] = isLarge
+    ? []
+    : ((await askSoon<Sums>(asker, all, blocks && blocks.count > 0 ? { ms: COUNT_MS } : undefined)) ?? []);
   if (found && found.count <= COUNTED) return { ...readSums(found), isEstimated: false };
   if (await isSecret()) return { ...(await countFiles(ctx, { rows, hasBytes, reader })), isEstimated: false };
-  if (blocks) return { count: Math.max(blocks.count, found ? COUNTED + 1 : 0), isEstimated: true, bytes: null };
+  if (blocks && blocks.count > 0)
+    return { count: Math.max(blocks.count, found ? COUNTED + 1 : 0), isEstimated: true, bytes: null };
   const explained = await db.pool.query<{ 'QUERY PLAN': [{ Plan: { 'Plan Rows': number } }] }>(
     sql`EXPLAIN (FORMAT JSON) SELECT FROM ${rows}`,
   );
@@ -231,20 +234,28 @@ function preparedPage(statement: Sql): Sql {
   return known.has(text) ? prepared(statement) : statement;
 }
 
+/** Keeps PostgreSQL from reading an index in the order of keys until it has found a page. */
+const SORTED = { ms: 1000, settings: { enable_indexscan: 'off' } };
+
 /**
  * Reads the rows of a page by key with one statement.
  * @param list.walk a faster query, tried first. If the caller may not see some rows of the page, the query `walk`
  * returns no rows.
+ * @param list.isFar whether the first rows are known to be far away in the order of keys. If true, PostgreSQL first finds
+ * all rows, and then sorts them
  */
 export async function readPage<Row extends object>(
   ctx: Context,
-  list: Pick<KeyedList, 'rows' | 'key' | 'reader'> & { columns: Sql; walk?: Sql | undefined },
+  list: Pick<KeyedList, 'rows' | 'key' | 'reader'> & { columns: Sql; walk?: Sql | undefined; isFar?: boolean },
   page: KeyPage<unknown>,
 ): Promise<Row[]> {
   const pageOf = (all: Sql) => selectPage(list.columns, all, list.key, page);
   const walked = list.walk && (await ctx.db.pool.query<Row>(preparedPage(pageOf(list.walk)))).rows;
   const isFound = walked && (walked.length > 0 || list.walk === list.rows);
-  return isFound ? walked : await askAtLength<Row>(ctx, pageOf(list.rows), list.reader);
+  if (isFound) return walked;
+  const asker = { db: ctx.db, share: ctx.share, reader: list.reader };
+  const sorted = list.isFar ? await askSoon<Row>(asker, pageOf(list.rows), SORTED) : undefined;
+  return sorted ?? (await askAtLength<Row>(ctx, pageOf(list.rows), list.reader));
 }
 
 /**

@@ -2,14 +2,14 @@
 -- words, so that it finds its first files quickly, even if they are few or far away.
 -- `low` is the first possible path of a block. A block ends where the next one begins, and the first block begins at ''.
 -- `grams` are the trigrams and pairs of the characters in the paths, in lower case, and '*' if the block has paths whose
--- characters the trigrams do not show. A block can have grams of files that it no longer contains.
+-- characters the trigrams do not show. The first block has the order of paths, too. A block can have grams of files that it no longer contains.
 CREATE TABLE "path_block" (
   "low" TEXT NOT NULL,
   "grams" TEXT[] NOT NULL,
 
   CONSTRAINT "path_block_pkey" PRIMARY KEY ("low")
 );
-CREATE INDEX "path_block_grams_idx" ON "path_block" USING GIN ("grams");
+CREATE INDEX "path_block_grams_idx" ON "path_block" USING GIN ("grams") WITH (fastupdate = off);
 
 -- Ranges of file ids that contain each new or renamed file that the blocks do not cover yet.
 CREATE TABLE "path_change" (

@@ -3,18 +3,13 @@ import { triesAdvisory } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
+import { isInOrder, pathOrder } from './path-blocks.js';
 
-/** Number of files in a new block. A block with more than twice as many files is divided. */
-const BLOCK_FILES = 1000;
+/** Number of files in a new block. A block with more than twice as many files is divided. Tests use smaller blocks. */
+export const blockSize = { files: 1000 };
 
 /** If more files have changed, all blocks are built again, because each changed block is read whole. */
 const MAX_CHANGED = 100_000;
-
-interface Change {
-  id: bigint;
-  firstId: bigint;
-  lastId: bigint;
-}
 
 /** A part of the catalogue in path order, from one block to another. */
 interface Range {
@@ -33,33 +28,35 @@ export async function updatePathBlocks(ctx: Context, stop: AbortSignal): Promise
 }
 
 async function update(ctx: Context, stop: AbortSignal): Promise<void> {
-  const [seen] = await ctx.db.rows<{ hasChanges: boolean }>(
-    sql`SELECT EXISTS (SELECT FROM path_change) AS "hasChanges"`,
+  const [state] = await ctx.db.rows<{ isInOrder: boolean; changed: number }>(
+    sql`SELECT ${isInOrder} AS "isInOrder", (SELECT coalesce(sum(c.last_id - c.first_id + 1), 0)::float8 FROM path_change c) AS changed`,
   );
-  if (!seen?.hasChanges) return;
+  if (!state || (state.isInOrder && state.changed === 0)) return;
+  const isAll = !state.isInOrder || state.changed > MAX_CHANGED;
   await transaction(ctx.db.pool, 'updatePathBlocks', async (tx) => {
     const [lock] = await tx.query<{ isFree: boolean }>(sql`SELECT ${triesAdvisory('pathBlocks')} AS "isFree"`);
     if (!lock?.isFree) return; // another engine updates the blocks
-    // a file that is added later has a change of its own, which stays
-    const changes = await tx.query<Change>(
-      sql`DELETE FROM path_change RETURNING id, first_id AS "firstId", last_id AS "lastId"`,
-    );
-    for (const range of await findRanges(tx, changes)) await rebuild(tx, range, stop);
+    for (const range of isAll ? await takeAll(tx) : await takeChanged(tx)) await rebuild(tx, range, stop);
     stop.throwIfAborted();
   });
 }
 
-async function findRanges(tx: Transaction, changes: readonly Change[]): Promise<Range[]> {
-  const files = changes.reduce((sum, { firstId, lastId }) => sum + Number(lastId - firstId) + 1, 0);
-  if (files > MAX_CHANGED) return [{ low: '', high: null }];
-  const [firsts, lasts] = [changes.map(({ firstId }) => firstId), changes.map(({ lastId }) => lastId)];
+// a file that is added later has a change of its own, which stays
+async function takeAll(tx: Transaction): Promise<Range[]> {
+  await tx.query(sql`DELETE FROM path_change`);
+  return [{ low: '', high: null }];
+}
+
+/** Deletes the changes, and returns the blocks of the changed files. */
+async function takeChanged(tx: Transaction): Promise<Range[]> {
   const rows = await tx.query<Range>(
-    sql`SELECT k.low, (SELECT n.low FROM path_block n WHERE n.low > k.low ORDER BY n.low LIMIT 1) AS high FROM (
+    sql`WITH c AS (DELETE FROM path_change RETURNING first_id, last_id)
+        SELECT k.low, (SELECT n.low FROM path_block n WHERE n.low > k.low ORDER BY n.low LIMIT 1) AS high FROM (
           SELECT DISTINCT (SELECT b.low FROM path_block b WHERE b.low <= f.path ORDER BY b.low DESC LIMIT 1) AS low
-          FROM unnest(${firsts}::bigint[], ${lasts}::bigint[]) AS c (first_id, last_id) JOIN tape_file f ON f.id BETWEEN c.first_id AND c.last_id
+          FROM c JOIN tape_file f ON f.id BETWEEN c.first_id AND c.last_id
         ) k ORDER BY k.low`,
   );
-  return rows.map(({ low, high }) => ({ low: low ?? '', high }));
+  return rows;
 }
 
 async function rebuild(tx: Transaction, { low, high }: Range, stop: AbortSignal): Promise<void> {
@@ -74,7 +71,7 @@ async function rebuild(tx: Transaction, { low, high }: Range, stop: AbortSignal)
 
 /** Adds the first block of a range. @returns the first path of the next block; null if the block is the last one */
 async function addBlock(tx: Transaction, { low, high }: Range): Promise<string | null> {
-  const size = raw(String(BLOCK_FILES));
+  const size = raw(String(blockSize.files));
   const end = high === null ? sql`true` : sql`f.path < ${high}`;
   // a trigram of more than three characters is a hash, which stands for characters that are not ASCII
   const [row] = await tx.query<{ next: string | null }>(
@@ -84,7 +81,8 @@ async function addBlock(tx: Transaction, { low, high }: Range): Promise<string |
           added AS (INSERT INTO path_block (low, grams) SELECT ${low}::text, ARRAY(
             SELECT gram FROM g WHERE length(gram) = 3
             UNION SELECT substr(gram, n, 2) FROM g, generate_series(1, 2) n WHERE length(gram) = 3 AND substr(gram, n, 2) !~ ' '
-            UNION SELECT '*' FROM g WHERE length(gram) > 3))
+            UNION SELECT '*' FROM g WHERE length(gram) > 3
+            UNION SELECT ${pathOrder} WHERE ${low}::text = ''))
         SELECT path AS next FROM next`,
   );
   return row?.next ?? null;

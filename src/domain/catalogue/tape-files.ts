@@ -125,7 +125,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
         const isForward = !page.inverted && !page.descending;
         const found =
           blocks && isForward ? await readPageInBlocks<TapeFile>(at, { ...blocks, columns }, page) : undefined;
-        return found ?? (await readPage<TapeFile>(at, list, page));
+        return Array.isArray(found) ? found : await readPage<TapeFile>(at, { ...list, isFar: found === 'far' }, page);
       });
     },
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
