@@ -10,7 +10,7 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, describe, expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
-import { handlesSigterm, listEngineProcesses, waitForGone } from '../support/engine-processes.js';
+import { listEngineProcesses, waitForGone } from '../support/engine-processes.js';
 import { askData } from '../support/graphql.js';
 import { holdRecall } from '../support/held-recall.js';
 import { cleanUp, kill, makeDataDir, type Running, runCli, startServer, stop } from '../support/process.js';
@@ -175,7 +175,6 @@ describe.concurrent('engine processes', () => {
 
     const server = await startServer('start', { env });
     const second = await listBoth(server);
-    await waitFor('the code of both processes', async () => second.every(handlesSigterm));
     const isHealthy = second.findIndex(({ part }) => part === 'drive');
     const stopped = second.filter((_, n) => n !== isHealthy);
     signal(stopped, 'SIGSTOP');

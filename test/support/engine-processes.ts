@@ -37,11 +37,3 @@ function isAlive({ pid }: EngineProcess): boolean {
 export async function waitForGone(processes: readonly EngineProcess[]): Promise<void> {
   await waitFor('the engine processes to end', async () => !processes.some(isAlive));
 }
-
-/** Whether a process has loaded the code that handles SIGTERM. */
-export function handlesSigterm({ pid }: EngineProcess): boolean {
-  const [, caught = ''] = /^SigCgt:\s*(\S+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
-  return (BigInt(`0x${caught}`) & SIGTERM_BIT) !== 0n;
-}
-
-const SIGTERM_BIT = 1n << 14n;

@@ -124,6 +124,8 @@ export class SupervisedProcess {
   private checkedAt = 0;
   private pauseMs = PAUSE_MS.first;
   private isStopping = false;
+  /** Whether the process ended by SIGTERM while it loaded its code. A service manager sends the signal to the parent, too. */
+  private isTerminated = false;
   private restart: NodeJS.Timeout | undefined;
   private watch: NodeJS.Timeout | undefined;
   private onReady: () => void = () => {};
@@ -148,7 +150,10 @@ export class SupervisedProcess {
     this.checkedAt = this.heardAt;
     child.on('message', (report: EngineReport) => this.receive(child, report));
     child.on('error', (error) => this.lose(child, `the process cannot be started: ${error.message}`));
-    child.on('exit', (code, signal) => this.lose(child, `the process exited with ${signal ?? code}`));
+    child.on('exit', (code, signal) => {
+      this.isTerminated = signal === 'SIGTERM';
+      this.lose(child, `the process exited with ${signal ?? code}`);
+    });
     this.watch = setInterval(() => this.check(child), CHECK_MS);
     this.watch.unref();
     this.sendOrder();
@@ -239,8 +244,14 @@ export class SupervisedProcess {
   private scheduleRestart(why: string): void {
     const isSoon = this.aliveAt === undefined || performance.now() - this.aliveAt < SOON_MS;
     this.pauseMs = isSoon ? Math.min(this.pauseMs * 2, PAUSE_MS.most) : PAUSE_MS.first;
-    this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `restarting an engine process: ${why}`);
-    this.restart = setTimeout(() => this.fork(), this.pauseMs);
+    const { isTerminated, pauseMs } = this;
+    this.isTerminated = false;
+    const tell = () => this.ctx.log.error({ part: this.part, pauseMs }, `restarting an engine process: ${why}`);
+    if (!isTerminated) tell();
+    this.restart = setTimeout(() => {
+      if (isTerminated) tell();
+      this.fork();
+    }, pauseMs);
   }
 }
 
