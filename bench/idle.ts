@@ -1,6 +1,6 @@
 /**
  * Measures what an idle Tapegate uses: CPU time, memory and database connections of all its processes, including the
- * embedded PostgreSQL. The program starts in a new data directory, with the demo archive and two drives. Nobody sends
+ * embedded PostgreSQL. The program starts in a new data directory, with the demo archive and two drives. No client sends
  * requests.
  *
  * Prints the CPU time in percent of one core, the proportional set size (PSS), the number of processes, and the largest

@@ -121,12 +121,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
       const walk = isFiltered(input) ? undefined : (free?.rows ?? rows);
       const columns = isCommon ? commonFileColumns : fileColumns;
       const list = { rows, walk, reader, columns, key: sql`f.path` };
-      return atListServer(ctx, async (at) => {
-        const isForward = !page.inverted && !page.descending;
-        const found =
-          blocks && isForward ? await readPageInBlocks<TapeFile>(at, { ...blocks, columns }, page) : undefined;
-        return Array.isArray(found) ? found : await readPage<TapeFile>(at, { ...list, isFar: found === 'far' }, page);
-      });
+      return atListServer(ctx, (at) => readFilesPage(at, { ...list, blocks }, page));
     },
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
@@ -138,6 +133,18 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
       return atListServer(ctx, (at, given) => readTextList(at, list, (count, pages) => consume(count, given(pages))));
     },
   };
+}
+
+/** Reads a page in path order. The blocks of paths can be read only forwards. */
+async function readFilesPage(
+  ctx: Context,
+  { blocks, ...list }: Parameters<typeof readPage>[1] & { blocks: BlockSearch | undefined },
+  page: KeyPage<string>,
+): Promise<TapeFile[]> {
+  const isForward = !page.inverted && !page.descending;
+  const search = blocks && isForward ? { ...blocks, columns: list.columns } : undefined;
+  const found = search && (await readPageInBlocks<TapeFile>(ctx, search, page));
+  return Array.isArray(found) ? found : await readPage<TapeFile>(ctx, { ...list, isFar: found === 'far' }, page);
 }
 
 interface OrderedList {
